@@ -10,7 +10,7 @@ use serde_json::Value;
 use tidegate_compare::{Comparison, ComparisonRequest, Job, Pace, Silent};
 use tidegate_orders::{
     Quantity,
-    gate::{Release, UserAfter},
+    scripts::{Release, UserAfter},
 };
 use tokio_util::sync::CancellationToken;
 

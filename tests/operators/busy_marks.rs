@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use fred::interfaces::{HashesInterface, KeysInterface};
 use tidegate_orders::{
     RedisStore, VoucherId,
-    gate::{AdmitReply, BusyMark, PauseScope},
+    scripts::{AdmitReply, BusyMark, PauseScope},
 };
 use tokio::time::sleep;
 

@@ -8,7 +8,7 @@ use std::{
 use tidegate_lab::Proxy;
 use tidegate_orders::{
     RedisStore,
-    gate::{Admission, AdmitReply, Pause, PauseScope, SaleWindow},
+    scripts::{Admission, AdmitReply, Pause, PauseScope, SaleWindow},
 };
 
 use crate::{

@@ -14,7 +14,7 @@ use tidegate_compare::{
     Pace,
     limit_counters::{CountersSet, LimitCounterCheck, WhyNotCompared},
 };
-use tidegate_orders::{Subjects, gate::Admission};
+use tidegate_orders::{Subjects, scripts::Admission};
 use tokio_util::sync::CancellationToken;
 
 use crate::{

@@ -199,12 +199,12 @@ async fn refusals_dead_letters_and_stolen_ids_are_told_with_what_can_be_done() {
 async fn what_was_released_or_lost_is_told_apart_and_a_lost_order_can_be_brought_back() {
     let fixture = Fixture::open().await;
     fixture.open_sale().await;
-    let released = tidegate_orders::gate::Release {
+    let released = tidegate_orders::scripts::Release {
         order: 10.try_into().unwrap(),
         user: 10.try_into().unwrap(),
         voucher: PLENTY.try_into().unwrap(),
         units: Some(1.try_into().unwrap()),
-        user_after: tidegate_orders::gate::UserAfter::Freed,
+        user_after: tidegate_orders::scripts::UserAfter::Freed,
         by: "operator:test".into(),
     };
     fixture.gate().await.releases().release(&released).await.expect("the gate answers");

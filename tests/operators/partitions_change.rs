@@ -19,7 +19,7 @@ use sqlx::AssertSqlSafe;
 use tidegate_lab::{Proxy, Seeds};
 use tidegate_orders::{
     KeyTemplates, OrderIdAllocator, Partition, RedisStore,
-    gate::{Admission, AdmitReply},
+    scripts::{Admission, AdmitReply},
 };
 use tokio::time::sleep;
 

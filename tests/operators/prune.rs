@@ -5,7 +5,7 @@ use std::process::Stdio;
 use serde_json::{Value as Json, json};
 use sqlx::AssertSqlSafe;
 use tidegate_lab::Proxy;
-use tidegate_orders::{RedisStore, gate::AdmitReply};
+use tidegate_orders::{RedisStore, scripts::AdmitReply};
 
 use crate::{
     fixture::{Fixture, STREAM, until},

@@ -14,7 +14,7 @@ use serde_json::{Value as Json, json};
 use tidegate_lab::{Endpoint, Hold, Proxy};
 use tidegate_orders::{
     RedisStore,
-    gate::{AdmitReply, Release, UserAfter},
+    scripts::{AdmitReply, Release, UserAfter},
 };
 
 use crate::{

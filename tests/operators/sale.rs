@@ -4,7 +4,7 @@ use sqlx::AssertSqlSafe;
 use tidegate_lab::Endpoint;
 use tidegate_orders::{
     RedisStore,
-    gate::{Admission, AdmitReply},
+    scripts::{Admission, AdmitReply},
 };
 
 use crate::{fixture::Fixture, program::Program};

@@ -11,7 +11,7 @@ use std::{
 use fred::interfaces::{HashesInterface, LuaInterface};
 use serde_json::{Value as Json, json};
 use tidegate_lab::{Hold, Proxy};
-use tidegate_orders::{Subjects, gate::Admission};
+use tidegate_orders::{Subjects, scripts::Admission};
 
 use crate::{
     fixture::Fixture,

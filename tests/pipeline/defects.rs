@@ -15,7 +15,7 @@ use sqlx::AssertSqlSafe;
 use tidegate_lab::Proxy;
 use tidegate_orders::{
     KeyTemplates, OrderIdAllocator, Quantity, RedisStore,
-    gate::{Admission, AdmitReply, SaleWindow},
+    scripts::{Admission, AdmitReply, SaleWindow},
 };
 use tokio::time::sleep;
 

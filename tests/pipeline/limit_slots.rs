@@ -11,7 +11,7 @@ use fred::interfaces::{HashesInterface, SetsInterface, StreamsInterface};
 use futures_util::future::join_all;
 use tidegate_orders::{
     RedisStore, Subjects,
-    gate::{Admission, AdmitReply},
+    scripts::{Admission, AdmitReply},
 };
 use tokio::time::sleep;
 

@@ -1,7 +1,7 @@
 //! Workers that write only what replicas have: on a real replica that stands still and comes back.
 
 use tidegate_lab::RedisServer;
-use tidegate_orders::gate::{Admission, AdmitReply};
+use tidegate_orders::scripts::{Admission, AdmitReply};
 
 use crate::fixture::{Fixture, STREAM, connect, until};
 

@@ -17,7 +17,7 @@ use fred::{
 use tidegate_lab::{Proxy, RedisSentinel, RedisServer};
 use tidegate_orders::{
     KeyTemplates, RedisStore,
-    gate::{Admission, AdmitReply},
+    scripts::{Admission, AdmitReply},
 };
 
 use tokio::{task::JoinHandle, time::sleep};

@@ -12,7 +12,7 @@ use sqlx::MySqlPool;
 use tidegate_lab::MysqlServer;
 use tidegate_orders::{
     KeyTemplates, Partition, RedisStore,
-    gate::{Admission, AdmitReply},
+    scripts::{Admission, AdmitReply},
 };
 
 use crate::{

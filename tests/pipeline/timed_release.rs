@@ -7,7 +7,7 @@ use fred::interfaces::{KeysInterface, StreamsInterface};
 use futures_util::{StreamExt, stream};
 use sqlx::AssertSqlSafe;
 use tidegate_lab::Endpoint;
-use tidegate_orders::gate::{Admission, AdmitReply};
+use tidegate_orders::scripts::{Admission, AdmitReply};
 use tokio::time::{Instant, sleep};
 
 use crate::{

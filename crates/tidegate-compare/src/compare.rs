@@ -20,11 +20,11 @@ use crate::{
 };
 use tidegate_orders::{
     JournalField, JournalNote, OrderId, UserId, VoucherId,
-    gate::JournalSnapshot,
     records::{
         EventSum, OrderRow, PAGE,
         journal::{JournalSum, Sum},
     },
+    scripts::JournalSnapshot,
 };
 use tidegate_stream::EntryId;
 

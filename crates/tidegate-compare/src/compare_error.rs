@@ -1,6 +1,6 @@
 //! The reasons why the two stores could not be compared.
 
-use tidegate_orders::{CatchUpError, NodeBehind, RecordsError, gate::GateError};
+use tidegate_orders::{CatchUpError, NodeBehind, RecordsError, scripts::ScriptError};
 use tidegate_stream::{StreamError, readable};
 
 /// The reason why the two stores could not be compared. Each text is complete, so no variant has a source.
@@ -11,7 +11,7 @@ pub enum CompareError {
     Redis(StreamError),
     /// Redis answered a script with an error or an unexpected reply.
     #[error("Failed to read Redis: {0}")]
-    Gate(GateError),
+    Script(ScriptError),
     /// MySQL did not answer, or answered with an error.
     #[error("Failed to read MySQL: {0}")]
     Mysql(RecordsError),
@@ -29,8 +29,8 @@ impl CompareError {
     pub(crate) fn wrong_key(self) -> Result<String, Self> {
         let said = match &self {
             Self::Redis(StreamError::Redis(error)) => error.details(),
-            Self::Gate(GateError::Refused(error)) => error.details(),
-            Self::Gate(GateError::Unexpected { .. }) => return Ok(self.to_string()),
+            Self::Script(ScriptError::Refused(error)) => error.details(),
+            Self::Script(ScriptError::Unexpected { .. }) => return Ok(self.to_string()),
             _ => return Err(self),
         };
         if is_of_other_type(said) { Ok(readable(said).to_owned()) } else { Err(self) }
@@ -48,9 +48,9 @@ impl From<StreamError> for CompareError {
     }
 }
 
-impl From<GateError> for CompareError {
-    fn from(error: GateError) -> Self {
-        Self::Gate(error)
+impl From<ScriptError> for CompareError {
+    fn from(error: ScriptError) -> Self {
+        Self::Script(error)
     }
 }
 

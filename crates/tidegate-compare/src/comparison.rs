@@ -31,9 +31,9 @@ use bytes::Bytes;
 use sqlx::MySqlPool;
 use tidegate_orders::{
     CausalReads, JournalNote, JournalSum, RedisStore, Sum, VoucherId,
-    gate::{ChangeState, RepairGuard, ScanPages, StockChange},
     records::{OrderRow, StockRow, journal::Purged, vouchers},
     sale,
+    scripts::{ChangeState, RepairGuard, ScanPages, StockChange},
 };
 use tidegate_stream::{EntryId, StreamError, server_time_ms};
 use tokio::time::sleep;
@@ -561,7 +561,7 @@ impl Comparison {
     async fn sum(
         &self,
         voucher: VoucherId,
-        snapshot: tidegate_orders::gate::JournalSnapshot,
+        snapshot: tidegate_orders::scripts::JournalSnapshot,
     ) -> Result<(Sum, i64), CompareError> {
         let mut sum = JournalSum::new(snapshot);
         let seen = |field: tidegate_orders::JournalField<'_>, note: &tidegate_orders::JournalNote| {

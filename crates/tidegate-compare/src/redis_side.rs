@@ -7,10 +7,10 @@ use bytes::Bytes;
 use fred::interfaces::{HashesInterface, KeysInterface, SetsInterface};
 use tidegate_orders::{
     JournalField, JournalNote, RedisStore, UserId, VoucherId,
-    gate::{GateError, ScanPages},
     keys::naming,
     order_status::LetterFact,
     records::journal::{COMPLETE, PURGED, Purged},
+    scripts::{ScanPages, ScriptError},
     wire::Message,
 };
 use tidegate_stream::{Entry, EntryId, EntryPages, Letter, StreamError};
@@ -107,7 +107,7 @@ impl<'a> RedisSide<'a> {
         pace: Pace,
         mut seen: impl FnMut(JournalField<'_>, &JournalNote),
         mut page_read: impl FnMut(u64),
-    ) -> Result<(), GateError> {
+    ) -> Result<(), ScriptError> {
         let mut pages = ScanPages::of_journal(self.redis, voucher);
         while let Some(fields) = pace.step(pages.next()).await? {
             for (name, note) in &fields {
@@ -125,7 +125,7 @@ impl<'a> RedisSide<'a> {
         voucher: VoucherId,
         pace: Pace,
         mut seen: impl FnMut(i64),
-    ) -> Result<(), GateError> {
+    ) -> Result<(), ScriptError> {
         let mut pages = ScanPages::of_buyers(self.redis, voucher);
         while let Some(members) = pace.step(pages.next()).await? {
             // A member that is no user id bars no user.

@@ -7,11 +7,11 @@ use crate::{
 use serde::Serialize;
 use tidegate_orders::{
     VoucherId,
-    gate::JournalSnapshot,
     records::{
         StockSum,
         journal::{Purged, Sum},
     },
+    scripts::JournalSnapshot,
 };
 
 /// The orders of one kind, and their units.

@@ -5,7 +5,7 @@
 //! of its own, with a limit of time and of bytes. The requests that arrive at the same time are sent to Redis
 //! together.
 //!
-//! [`Admissions::admit`]: tidegate_orders::gate::Admissions::admit
+//! [`Admissions::admit`]: tidegate_orders::scripts::Admissions::admit
 
 mod accepting;
 mod attempts;
@@ -45,7 +45,7 @@ use hyper_util::{
     server::graceful::{GracefulShutdown, Watcher},
 };
 use tidegate_operations::System;
-use tidegate_orders::gate::SoldOut;
+use tidegate_orders::scripts::SoldOut;
 use tidegate_worker::service::Service;
 use tokio::{
     io::{AsyncRead, AsyncWrite},

@@ -6,7 +6,7 @@ use anyhow::Context;
 use serde::Serialize;
 use tidegate_orders::{
     OrderId, OrderIdAllocator, Quantity, RedisStore, Subjects, UserId, VoucherId,
-    gate::{Admission, AdmitReply, GateError},
+    scripts::{Admission, AdmitReply, ScriptError},
 };
 
 use crate::{Stores, connect};
@@ -43,7 +43,7 @@ pub struct AdmitReport {
     pub outcome: &'static str,
     /// The reply of the admission, or its error.
     #[serde(skip)]
-    pub reply: Result<AdmitReply, GateError>,
+    pub reply: Result<AdmitReply, ScriptError>,
 }
 
 /// Asks Redis to admit the order. The report holds the order's id and the reply, even if the reply is an error.
@@ -92,7 +92,7 @@ pub struct WouldAdmit {
     pub retry_ms: Option<u64>,
     /// The reply that the admission would give, or its error.
     #[serde(skip)]
-    pub reply: Result<AdmitReply, GateError>,
+    pub reply: Result<AdmitReply, ScriptError>,
 }
 
 /// Asks Redis for the answer that the order would get, and changes nothing. It does not use [`AdmitRequest::order`].
@@ -112,7 +112,7 @@ pub async fn would_admit(redis: &RedisStore, request: &AdmitRequest) -> WouldAdm
 }
 
 /// The outcome as one word for programs.
-fn word(reply: &Result<AdmitReply, GateError>) -> &'static str {
+fn word(reply: &Result<AdmitReply, ScriptError>) -> &'static str {
     match reply {
         Ok(AdmitReply::Admitted) => "admitted",
         Ok(AdmitReply::AdmittedBefore) => "admitted_before",
@@ -126,10 +126,10 @@ fn word(reply: &Result<AdmitReply, GateError>) -> &'static str {
         Ok(AdmitReply::Released) => "released",
         Ok(AdmitReply::OverLimit(_)) => "over_limit",
         Ok(AdmitReply::TooFast(_)) => "too_fast",
-        Err(GateError::IdTaken { .. }) => "id_taken",
-        Err(GateError::OtherQuantity { .. }) => "other_quantity",
-        Err(GateError::Unreachable(_)) => "unknown",
-        Err(GateError::Unconfirmed { .. }) => "unconfirmed",
+        Err(ScriptError::IdTaken { .. }) => "id_taken",
+        Err(ScriptError::OtherQuantity { .. }) => "other_quantity",
+        Err(ScriptError::Unreachable(_)) => "unknown",
+        Err(ScriptError::Unconfirmed { .. }) => "unconfirmed",
         Err(_) => "error",
     }
 }

@@ -12,8 +12,8 @@ use fred::interfaces::KeysInterface;
 use sqlx::MySqlPool;
 use tidegate_orders::{
     RedisStore, VoucherId,
-    gate::{BusyMark, MarkedSales},
     records::vouchers,
+    scripts::{BusyMark, MarkedSales},
 };
 use tidegate_stream::{EntryId, PageSize};
 

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use tidegate_orders::{KeyTemplates, Partition, Published, VoucherId, gate::Confirmation};
+use tidegate_orders::{KeyTemplates, Partition, Published, VoucherId, scripts::Confirmation};
 use tidegate_stream::{RedisCluster, Sentinels, SlotMaster, StreamNames};
 
 use crate::{change::InvalidInput, redacted::RedactedUrl};

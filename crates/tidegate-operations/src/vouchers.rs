@@ -10,8 +10,8 @@ use anyhow::Context;
 use sqlx::MySqlPool;
 use tidegate_orders::{
     Records, RedisStore, VoucherId,
-    gate::VoucherState,
     records::vouchers::{self, VoucherRow},
+    scripts::VoucherState,
 };
 
 use crate::stores::Stores;

@@ -11,7 +11,7 @@ use tidegate_stream::{Entry, EntryId, Letter, Script, StreamError};
 
 use crate::{
     Order, Uses,
-    gate::{GateError, RedisStore, Release, ReleaseReply, UserAfter, of_order, understood},
+    scripts::{RedisStore, Release, ReleaseReply, ScriptError, UserAfter, of_order, understood},
     wire::{FieldNames, USES, WireError},
 };
 
@@ -120,8 +120,8 @@ impl DeadLetters {
     /// Puts a letter back into the stream, with its history.
     ///
     /// # Errors
-    /// See [`GateError`]. The letter is either back in the stream or still in place, never both and never neither.
-    pub async fn requeue(&self, letter: &Letter) -> Result<RequeueReply, GateError> {
+    /// See [`ScriptError`]. The letter is either back in the stream or still in place, never both and never neither.
+    pub async fn requeue(&self, letter: &Letter) -> Result<RequeueReply, ScriptError> {
         let order = self.order_of(letter).ok();
         let mut keys = self.streams();
         keys.extend(order.as_ref().map(|order| self.redis.keys().journal(order.voucher)));
@@ -143,13 +143,13 @@ impl DeadLetters {
     /// not be written: see [`crate::Ledger::cancel_unwritten`].
     ///
     /// # Errors
-    /// See [`GateError`]. Either the order is released and the letter deleted, or nothing was changed.
+    /// See [`ScriptError`]. Either the order is released and the letter deleted, or nothing was changed.
     pub async fn cancel(
         &self,
         letter: &Letter,
         order: &Order,
         user_after: UserAfter,
-    ) -> Result<CancelReply, GateError> {
+    ) -> Result<CancelReply, ScriptError> {
         let Order { id, user, voucher, quantity, .. } = order;
         let mut keys = self.streams();
         keys.extend([
@@ -190,7 +190,7 @@ impl DeadLetters {
         letter: &Letter,
         order: &Order,
         user_after: UserAfter,
-    ) -> Result<CancelReply, GateError> {
+    ) -> Result<CancelReply, ScriptError> {
         let Order { id, user, voucher, quantity, .. } = order;
         let release = Release {
             order: *id,
@@ -210,21 +210,21 @@ impl DeadLetters {
     /// Deletes a letter whose order has nothing to release.
     ///
     /// # Errors
-    /// See [`GateError`].
-    pub async fn drop(&self, letter: &Letter) -> Result<DropReply, GateError> {
+    /// See [`ScriptError`].
+    pub async fn drop(&self, letter: &Letter) -> Result<DropReply, ScriptError> {
         self.delete(letter, self.order_of(letter).ok()).await
     }
 
     /// Deletes the letter of an order that is written in MySQL. The units that the order took are those of its row.
     ///
     /// # Errors
-    /// See [`GateError`].
-    pub async fn drop_written(&self, letter: &Letter) -> Result<DropReply, GateError> {
+    /// See [`ScriptError`].
+    pub async fn drop_written(&self, letter: &Letter) -> Result<DropReply, ScriptError> {
         self.delete(letter, None).await
     }
 
     /// Deletes a letter, unless the journal holds units that this order took.
-    async fn delete(&self, letter: &Letter, order: Option<Order>) -> Result<DropReply, GateError> {
+    async fn delete(&self, letter: &Letter, order: Option<Order>) -> Result<DropReply, ScriptError> {
         let mut keys = self.streams();
         keys.extend(order.as_ref().map(|order| self.redis.keys().journal(order.voucher)));
         let user = order.as_ref().map_or_else(String::new, |order| order.user.to_string());
@@ -262,7 +262,7 @@ impl DeadLetters {
 
     /// The ids of the entries that this letter was before, as far as they still exist in the stream and match the
     /// letter.
-    async fn old_entries(&self, letter: &Letter) -> Result<Vec<Value>, GateError> {
+    async fn old_entries(&self, letter: &Letter) -> Result<Vec<Value>, ScriptError> {
         let mut own = Vec::new();
         let before = without_uses(letter);
         let is_own =
@@ -298,9 +298,9 @@ fn id_of(order: Option<&Order>) -> String {
     order.map_or_else(String::new, |order| order.id.to_string())
 }
 
-fn unread(error: StreamError) -> GateError {
+fn unread(error: StreamError) -> ScriptError {
     match error {
         StreamError::Redis(error) => Error::from(error).into(),
-        error => GateError::Unexpected { place: "the stream".to_owned(), got: error.to_string() },
+        error => ScriptError::Unexpected { place: "the stream".to_owned(), got: error.to_string() },
     }
 }

@@ -7,9 +7,9 @@
 use sqlx::MySqlPool;
 
 use crate::{
-    gate::{ChangeState, Sales, StockChange},
     order::VoucherId,
     records::vouchers::lock_rows,
+    scripts::{ChangeState, Sales, StockChange},
     stock_change::StockChangeError,
 };
 

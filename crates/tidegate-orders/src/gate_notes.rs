@@ -12,8 +12,8 @@ use fred::{
 };
 
 use crate::{
-    gate::{RedisStore, scan_keys},
     keys::Pattern,
+    scripts::{RedisStore, scan_keys},
 };
 
 /// How long Redis keeps a note, in seconds. A gate that lives renews its note in time.

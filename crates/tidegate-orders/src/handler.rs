@@ -15,7 +15,6 @@ use tidegate_stream::{
 
 use crate::{
     batch_trace::{BatchTrace, BatchTracer},
-    gate::{GateError, RedisStore, Release, ReleaseReply, UserAfter},
     ledger::{Contention, EndedOrders, Incoming, Ledger, Refusal, Verdict},
     limited_log::LimitedLog,
     order::{Order, OrderId},
@@ -23,6 +22,7 @@ use crate::{
     order_status::ID_TAKEN,
     publisher::Publisher,
     results::Published,
+    scripts::{RedisStore, Release, ReleaseReply, ScriptError, UserAfter},
     user_lock::{Locked, UserLocks},
     witness::{LOST_IN_MYSQL, Witness},
 };
@@ -313,8 +313,8 @@ impl OrderHandler {
                     }
                     Ok(reply)
                 }
-                Err(GateError::Unreachable(error)) => return Err(error.into()),
-                Err(error @ GateError::IdTaken { .. }) => Err(id_taken(error.to_string())),
+                Err(ScriptError::Unreachable(error)) => return Err(error.into()),
+                Err(error @ ScriptError::IdTaken { .. }) => Err(id_taken(error.to_string())),
                 Err(error) => {
                     withheld += 1;
                     log_withheld(release, *entry, &error, withheld);
@@ -351,7 +351,7 @@ struct Owed {
 }
 
 /// Logs an error for the first order of a batch only: a stock key of the wrong type concerns every order of its voucher.
-fn log_withheld(Release { order, voucher, .. }: &Release, entry: EntryId, error: &GateError, nth: usize) {
+fn log_withheld(Release { order, voucher, .. }: &Release, entry: EntryId, error: &ScriptError, nth: usize) {
     if nth == 1 {
         tracing::error!(
             %order, %voucher, %entry, %error,

@@ -17,7 +17,7 @@ use jiff::Timestamp;
 use tidegate_stream::{Reconnects, readable};
 use tokio::sync::Mutex;
 
-use crate::{gate::RedisStore, order::OrderId};
+use crate::{order::OrderId, scripts::RedisStore};
 
 /// 2022-01-01T00:00:00Z as Unix time in seconds.
 pub const EPOCH_SECONDS: i64 = 1_640_995_200;

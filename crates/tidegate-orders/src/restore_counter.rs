@@ -10,7 +10,7 @@ use serde::Serialize;
 use sqlx::{MySqlConnection, Row};
 use tidegate_stream::Script;
 
-use crate::gate::RedisStore;
+use crate::scripts::RedisStore;
 
 /// The bound of the number: Lua compares numbers up to 2^53 exactly. At one raise a second, the number never comes near
 /// it.

@@ -10,9 +10,9 @@ use fred::{
 };
 
 use crate::{
-    gate::RedisStore,
     keys::{Pattern, naming},
     order::VoucherId,
+    scripts::RedisStore,
 };
 
 /// The number of keys that Redis scans in one step. It serves other clients between steps.
@@ -64,7 +64,7 @@ pub async fn count_keys(redis: &RedisStore) -> FredResult<u64> {
     redis.pool().next().dbsize().await
 }
 
-/// Finds all vouchers that have a stock in Redis, with limits or without: the gate admits orders for no others. Scans
+/// Finds all vouchers that have a stock in Redis, with limits or without: the scripts admit orders for no others. Scans
 /// all keys twice, and calls `looked` with the number of keys of each step. A voucher that is loaded meanwhile may be
 /// missing.
 ///

@@ -10,9 +10,9 @@ use sqlx::MySqlPool;
 
 use crate::{
     RecordsError,
-    gate::{ChangeReply, ChangeState, GateError, Sales, StockChange, WholeChange},
     order::VoucherId,
     records::vouchers::{LockedRows, RowRefusal, lock_rows},
+    scripts::{ChangeReply, ChangeState, Sales, ScriptError, StockChange, WholeChange},
 };
 
 /// The origin of a change that is noted in Redis.
@@ -60,7 +60,7 @@ pub enum StockChangeError {
     MySql(#[from] RecordsError),
     /// Redis did not answer before anything was changed in MySQL.
     #[error(transparent)]
-    Redis(#[from] GateError),
+    Redis(#[from] ScriptError),
     /// MySQL did not report the result of the COMMIT.
     #[error("{0}")]
     Commit(RecordsError),

@@ -17,7 +17,7 @@ use std::{
 use fred::types::Key;
 use tidegate_stream::{Leases, Outage};
 
-use crate::{gate::RedisStore, order::UserId};
+use crate::{order::UserId, scripts::RedisStore};
 use abandoned_tokens::AbandonedTokens;
 
 /// Locks users, a batch at a time. Every batch has a token of its own. So the lanes of a process exclude each other,

@@ -24,7 +24,7 @@ const QUANTITY: &str = "quantity";
 const SLOT: &str = "slot";
 const TRACEPARENT: &str = "traceparent";
 
-/// The field for what an order used of limits. Only the gate writes it, so it has one name.
+/// The field for what an order used of limits. Only the admission scripts write it, so it has one name.
 pub(crate) const USES: &str = "uses";
 
 /// The field that makes an entry an event. Such an entry is not an order, whatever its other fields are.
@@ -34,7 +34,7 @@ pub const EVENT: &str = "event";
 const SHOWN_CHARS: usize = 64;
 
 /// The names under which producers write the fields of an order. If an entry lacks a field under its name here, the
-/// field may have the name that `lua/admit.lua` writes. So the gate's orders can be read, whatever names other
+/// field may have the name that `lua/admit.lua` writes. So the orders of these scripts can be read, whatever names other
 /// producers use.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct FieldNames {
@@ -129,7 +129,7 @@ pub fn is_event(entry: &Entry) -> bool {
     entry.fields.iter().any(|(name, _)| name == EVENT)
 }
 
-/// The fields of an order's entry, in the form that the gate appends.
+/// The fields of an order's entry, in the form that `lua/admit.lua` appends.
 #[must_use]
 pub fn order_fields(order: &Order) -> Vec<(&'static str, Cow<'static, str>)> {
     let mut fields: Vec<(&'static str, Cow<'static, str>)> = vec![
@@ -199,7 +199,7 @@ pub struct EntryIds {
     pub voucher: Option<VoucherId>,
 }
 
-/// A field of an order: the setting for its name, its name in entries, and its name in the gate's entries.
+/// A field of an order: the setting for its name, its name in entries, and its name in the entries of `lua/admit.lua`.
 #[derive(Clone, Copy)]
 struct Field<'a> {
     setting: &'static str,
@@ -296,7 +296,7 @@ impl FieldNames {
     }
 
     /// The names with which an entry could be read in two ways. Such a name is also the name of another field, belongs
-    /// to events, or is the name of another field in the gate's own entries.
+    /// to events, or is the name of another field in the entries of `lua/admit.lua`.
     #[must_use]
     pub fn ambiguous(&self) -> Vec<AmbiguousName> {
         let fields = self.all();
@@ -305,14 +305,16 @@ impl FieldNames {
                 return Some("makes an entry an event, which is not an order".to_owned());
             }
             if field.name == USES {
-                return Some("is what the gate's own entries call what an order used of limits".to_owned());
+                return Some(
+                    "is the name that lua/admit_limited.lua gives to what an order used of limits".to_owned(),
+                );
             }
             let other = fields
                 .iter()
                 .find(|other| other.setting != field.setting && other.is(field.name.as_bytes()))?;
             Some(match other.name == field.name {
                 true => format!("is the name of {}, too", other.setting),
-                false => format!("is what the gate's own entries call the field of {}", other.setting),
+                false => format!("is the name that lua/admit.lua gives to the field of {}", other.setting),
             })
         };
         fields
@@ -418,7 +420,7 @@ fn only<'e>(entry: &'e Entry, field: Field<'_>) -> Result<Option<&'e [u8]>, Wire
     }
 }
 
-/// What the order used of limits. A text that the gate did not write is ignored, as any unknown field is.
+/// What the order used of limits. A text that the scripts did not write is ignored, as any unknown field is.
 fn uses(entry: &Entry) -> Option<Uses> {
     let field = Field { setting: USES, name: USES, standard: USES };
     only(entry, field).ok().flatten().and_then(Uses::parse)

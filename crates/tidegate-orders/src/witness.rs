@@ -18,8 +18,8 @@ use tokio::sync::Mutex;
 
 use crate::{
     dead_letters::buried_order,
-    gate::{GateError, RedisStore},
     order::{OrderId, OrderIdentity, VoucherId},
+    scripts::{RedisStore, ScriptError},
     wire::FieldNames,
 };
 
@@ -83,10 +83,10 @@ impl Witness {
 }
 
 /// The reply of Redis. None: Redis refused the call for a reason that concerns only this voucher.
-fn unless_refused<T>(reply: Result<T, GateError>) -> Result<Option<T>, Outage> {
+fn unless_refused<T>(reply: Result<T, ScriptError>) -> Result<Option<T>, Outage> {
     match reply {
         Ok(reply) => Ok(Some(reply)),
-        Err(GateError::Unreachable(error)) => Err(error.into()),
+        Err(ScriptError::Unreachable(error)) => Err(error.into()),
         Err(_) => Ok(None),
     }
 }

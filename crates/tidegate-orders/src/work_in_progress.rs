@@ -11,7 +11,7 @@ use fred::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::gate::{RedisStore, scan_keys};
+use crate::scripts::{RedisStore, scan_keys};
 
 /// The seconds after which a note expires: a note that is not renewed belongs to a process that no longer runs.
 const KEPT_S: i64 = 10;

@@ -21,8 +21,8 @@ use tidegate_compare::{
 };
 use tidegate_orders::{
     JournalField, JournalNote, OrderId, RedisStore, RowState, VoucherId,
-    gate::{CompactReply, MOST_COMPACTED, OrderCompaction, ScanPages},
     records::{EventSum, OrderRow, RefusalRow},
+    scripts::{CompactReply, MOST_COMPACTED, OrderCompaction, ScanPages},
 };
 use tidegate_stream::server_time_ms;
 

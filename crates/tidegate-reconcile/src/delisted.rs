@@ -20,8 +20,8 @@ use tidegate_operations::{
 };
 use tidegate_orders::{
     CausalReads, RedisStore, VoucherId,
-    gate::{GateError, RemovedKeys, SaleKeys},
     records::vouchers,
+    scripts::{RemovedKeys, SaleKeys, ScriptError},
 };
 use tidegate_stream::server_time_ms;
 
@@ -144,7 +144,7 @@ impl KeyRemover {
             // A key of a wrong type is left to an operator, who learns of it from the comparison; other vouchers
             // continue.
             let state = match self.redis.sales().read_voucher(voucher).await {
-                Err(GateError::Unexpected { .. }) => continue,
+                Err(ScriptError::Unexpected { .. }) => continue,
                 Err(error) if error.to_string().contains("WRONGTYPE") => continue,
                 state => state.context("Failed to read a delisted voucher in Redis")?,
             };

@@ -28,7 +28,7 @@ use serde::Serialize;
 use sqlx::MySqlPool;
 use tidegate_compare::Job;
 use tidegate_operations::{Stores, change::End};
-use tidegate_orders::{CausalReads, RedisStore, VoucherId, gate::rebuild_id};
+use tidegate_orders::{CausalReads, RedisStore, VoucherId, scripts::rebuild_id};
 
 pub use plan::{RebuildPlan, VoucherPlan};
 pub use report::{RebuildRefusal, RebuildReport};

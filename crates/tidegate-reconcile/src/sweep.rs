@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use tidegate_compare::{CompareError, Pace};
 use tidegate_orders::{
     RedisStore, VoucherId,
-    gate::ScanPages,
     limits::{CountedWindows, LimitOwner},
+    scripts::ScanPages,
 };
 use tidegate_stream::server_time_ms;
 

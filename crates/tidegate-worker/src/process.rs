@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
-use tidegate_orders::gate::SoldOut;
+use tidegate_orders::scripts::SoldOut;
 use tidegate_stream::PauseSwitch;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use fred::interfaces::SetsInterface;
 use tidegate_orders::{
     EventKind,
-    gate::AdmitReply,
+    scripts::AdmitReply,
     wire::{FieldNames, Message},
 };
 

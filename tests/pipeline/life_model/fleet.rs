@@ -7,7 +7,7 @@ use sqlx::MySqlPool;
 use tidegate_lab::MysqlServer;
 use tidegate_orders::{
     Event, KeyTemplates, RedisStore,
-    gate::{Admission, AdmitReply, LoadReply, SaleWindow},
+    scripts::{Admission, AdmitReply, LoadReply, SaleWindow},
 };
 use tidegate_stream::{Entry, EntryId, StreamInspector, StreamNames};
 

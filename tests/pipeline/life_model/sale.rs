@@ -2,7 +2,7 @@
 //! vouchers, orders that are not paid expire.
 
 use rand::{RngExt, rngs::StdRng};
-use tidegate_orders::{Event, EventKind, gate::AdmitReply};
+use tidegate_orders::{Event, EventKind, scripts::AdmitReply};
 
 use super::fleet::Fleet;
 

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use rand::{RngExt, rngs::StdRng, seq::IndexedRandom};
 use tidegate_orders::{
     Subjects,
-    gate::{Admission, AdmitReply},
+    scripts::{Admission, AdmitReply},
 };
 
 use super::{Drill, REGIONS};

@@ -16,7 +16,7 @@ use fred::{
 };
 use sqlx::MySqlPool;
 use tidegate_lab::{MysqlServer, RedisCluster};
-use tidegate_orders::{KeyTemplates, Partition, RedisStore, gate::Admission};
+use tidegate_orders::{KeyTemplates, Partition, RedisStore, scripts::Admission};
 use tidegate_stream::{RedisCluster as Cluster, RedisConnectionSettings, connect_pool};
 use tokio::{task::JoinHandle, time::sleep};
 use tokio_util::sync::CancellationToken;

@@ -13,7 +13,7 @@ use anyhow::{Result, ensure};
 use jiff::{SignedDuration, Timestamp};
 use tidegate_orders::{
     KeyTemplates, OrderId, Quantity, RedisStore, UserId, VoucherId,
-    gate::{Admission as Wanted, AdmitReply, SaleWindow},
+    scripts::{Admission as Wanted, AdmitReply, SaleWindow},
 };
 use tidegate_stream::{RedisConnectionSettings, connect_pool};
 use tokio::task::JoinSet;

@@ -22,7 +22,7 @@ use nix::{
 use sqlx::MySqlPool;
 use tidegate_lab::{MysqlServer, RedisCluster, RedisServer, slot_of};
 use tidegate_orders::{
-    KeyTemplates, Partition, Quantity, RedisStore, VoucherId, gate::Admission as Wanted, schema,
+    KeyTemplates, Partition, Quantity, RedisStore, VoucherId, schema, scripts::Admission as Wanted,
 };
 use tidegate_stream::{RedisCluster as KnownCluster, RedisConnectionSettings, connect_pool};
 use tokio::task::JoinSet;

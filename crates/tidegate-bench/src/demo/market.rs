@@ -8,8 +8,8 @@ use fred::clients::Pool;
 use tidegate_lab::{RedisCluster, RedisServer};
 use tidegate_orders::{
     KeyTemplates, OrderIdAllocator, Partition, RedisStore, UserId, VoucherId,
-    gate::{Confirmation, ConfirmedIn},
     keys::process_of,
+    scripts::{Confirmation, ConfirmedIn},
 };
 use tidegate_stream::{
     RedisCluster as KnownCluster, RedisConnectionSettings, SlotMaster, StreamNames, connect_pool,

@@ -16,7 +16,7 @@ use anyhow::{Context, Result, bail};
 use rand::seq::SliceRandom;
 use tidegate_orders::{
     OrderId, Quantity, UserId,
-    gate::{Admission, AdmitReply},
+    scripts::{Admission, AdmitReply},
 };
 use tokio::{
     sync::mpsc::UnboundedSender,

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use tidegate_orders::{
     CampaignId, Order, OrderId, VoucherId,
-    gate::{GateError, HeldLimits},
+    scripts::{HeldLimits, ScriptError},
 };
 
 use super::{LimitCounterCheck, orders::OrderNote};
@@ -66,7 +66,7 @@ impl LimitCounterCheck<'_> {
         mut seen: impl FnMut(OrderNote),
     ) -> Result<(), CompareError> {
         match self.0.read(voucher, &mut seen).await {
-            Err(CompareError::Gate(GateError::Refused(error))) if is_of_other_type(error.details()) => {
+            Err(CompareError::Script(ScriptError::Refused(error))) if is_of_other_type(error.details()) => {
                 self.0.read_unnoted(voucher, seen).await
             }
             read => read,

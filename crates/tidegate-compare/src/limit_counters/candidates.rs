@@ -9,7 +9,7 @@ use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
 };
 
-use tidegate_orders::{Uses, gate::UsesSnapshot};
+use tidegate_orders::{Uses, scripts::UsesSnapshot};
 
 use super::{
     orders::{HeldOrder, ReleasedOrder},

@@ -1,7 +1,7 @@
 //! The faults of limit counters, for reports and repairs.
 
 use serde::Serialize;
-use tidegate_orders::{LimitOwner, UserId, VoucherId, gate::SetUse};
+use tidegate_orders::{LimitOwner, UserId, VoucherId, scripts::SetUse};
 
 use super::owners::Count;
 use crate::reconciled::DifferenceKind;

@@ -6,9 +6,9 @@ use std::{collections::HashSet, future::Future};
 use sqlx::MySqlPool;
 use tidegate_orders::{
     JournalField, JournalNote, OrderId, Records, RedisStore, UserId, VoucherId,
-    gate::{GateError, ScanPages},
     order::{Slot, Uses},
     records::LiveOrder,
+    scripts::{ScanPages, ScriptError},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -96,7 +96,7 @@ impl Orders<'_> {
         orders: &[(VoucherId, OrderId)],
     ) -> Result<HashSet<(VoucherId, OrderId)>, CompareError> {
         match self.pace.step(self.redis.journals().journaled(orders)).await {
-            Err(GateError::Refused(error)) if is_of_other_type(error.details()) => Ok(HashSet::new()),
+            Err(ScriptError::Refused(error)) if is_of_other_type(error.details()) => Ok(HashSet::new()),
             noted => Ok(noted?),
         }
     }

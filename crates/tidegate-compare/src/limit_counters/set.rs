@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tidegate_orders::{LimitOwner, VoucherId, gate::SetUse};
+use tidegate_orders::{LimitOwner, VoucherId, scripts::SetUse};
 
 use super::{CounterDifference, Fields, LimitCounterCheck, NotCompared};
 use crate::{CompareError, reconciled::DifferenceKind};

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use tidegate_orders::{LimitOwner, Uses, VoucherId, gate::ScanPages};
+use tidegate_orders::{LimitOwner, Uses, VoucherId, scripts::ScanPages};
 
 use super::{
     Group, LimitCounterCheck, WhyNotCompared,

@@ -13,7 +13,7 @@ use tidegate_operations::{
     System,
     partition_list::{Standing, named_list, standing},
 };
-use tidegate_orders::gate::SoldOut;
+use tidegate_orders::scripts::SoldOut;
 use tokio::{
     task::JoinHandle,
     time::{sleep, timeout},

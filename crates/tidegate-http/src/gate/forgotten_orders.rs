@@ -14,8 +14,8 @@ use jiff::Timestamp;
 use sqlx::MySqlPool;
 use tidegate_orders::{
     OrderId, Partition, Records, RedisStore, UserId, VoucherId,
-    gate::{Admission, AdmitReply, GateError, KEY_KEPT},
     records::OrderRow,
+    scripts::{Admission, AdmitReply, KEY_KEPT, ScriptError},
 };
 use tokio::{
     sync::{mpsc, oneshot},
@@ -92,7 +92,7 @@ pub enum Suspicion {
 }
 
 impl Suspicion {
-    pub const fn of(reply: &Result<AdmitReply, GateError>) -> Self {
+    pub const fn of(reply: &Result<AdmitReply, ScriptError>) -> Self {
         use AdmitReply as Reply;
         match reply {
             Ok(Reply::UserHasOrder | Reply::Released) => Self::Always,

@@ -16,7 +16,7 @@ use tidegate_compare::text::error_chain;
 use tidegate_operations::{System, SystemSettings, connect, partition_list};
 use tidegate_orders::{
     CampaignId, OrderIdAllocator, RedisStore, VoucherId,
-    gate::{GateError, SoldOut},
+    scripts::{ScriptError, SoldOut},
 };
 use tokio::{
     sync::Notify,
@@ -108,7 +108,7 @@ pub enum NoVoucher {
     /// Some partitions have not answered since the start.
     Away,
     /// Some partitions answered with an error.
-    Failed(GateError),
+    Failed(ScriptError),
 }
 
 impl Regions {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use tidegate_orders::{
     OrderId, VoucherId,
-    gate::{Admission, AdmitReply, GateError, IdempotencyKey, SoldOut},
     order_id::OrderIdError,
+    scripts::{Admission, AdmitReply, IdempotencyKey, ScriptError, SoldOut},
 };
 use tokio::time::timeout;
 
@@ -104,7 +104,7 @@ impl Ordering {
         let (admission, reply) = match gate.redis.admissions().admit_by_key(&key, &admission).await {
             Ok((order, reply)) => (Admission { order, ..admission }, Ok(reply)),
             // Redis may have decided, and the order that the key stands for is unknown.
-            Err(GateError::Unreachable(_)) => return Err(ProblemKind::Unsure.into()),
+            Err(ScriptError::Unreachable(_)) => return Err(ProblemKind::Unsure.into()),
             Err(error) => (admission, Err(error)),
         };
         let is_suspect = match Suspicion::of(&reply) {
@@ -129,7 +129,11 @@ impl Ordering {
         Some(Admitted { order, voucher, when: When::Before })
     }
 
-    fn told(&self, reply: Result<AdmitReply, GateError>, admission: &Admission) -> Result<Admitted, Problem> {
+    fn told(
+        &self,
+        reply: Result<AdmitReply, ScriptError>,
+        admission: &Admission,
+    ) -> Result<Admitted, Problem> {
         if let Err(error) = &reply {
             self.refusals.order(admission, error);
         }

@@ -12,7 +12,7 @@ use hyper::{
     },
 };
 use serde_json::json;
-use tidegate_orders::{Quantity, Subjects, gate::IdempotencyKey};
+use tidegate_orders::{Quantity, Subjects, scripts::IdempotencyKey};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 

@@ -5,8 +5,8 @@ use hyper::StatusCode;
 use serde_json::{Map, Value, json};
 use tidegate_orders::{
     OrderId, VoucherId,
-    gate::{Admission, AdmitReply, GateError},
     limits::{LimitReached, RateReached},
+    scripts::{Admission, AdmitReply, ScriptError},
 };
 
 use super::request::Fault;
@@ -184,7 +184,7 @@ impl When {
 }
 
 /// Translates a reply of Redis into the answer for the caller.
-pub fn outcome(reply: Result<AdmitReply, GateError>, admission: &Admission) -> Result<Admitted, Problem> {
+pub fn outcome(reply: Result<AdmitReply, ScriptError>, admission: &Admission) -> Result<Admitted, Problem> {
     use ProblemKind as Kind;
     let Admission { order, voucher, .. } = *admission;
     Err(match reply {
@@ -202,17 +202,19 @@ pub fn outcome(reply: Result<AdmitReply, GateError>, admission: &Admission) -> R
         Ok(AdmitReply::TooFast(RateReached { name, retry_ms })) => {
             Problem::from(Kind::TooFast).with("limit", name).come_again_in(retry_ms)
         }
-        Err(GateError::IdTaken { order }) => Problem::from(Kind::IdTaken).with("orderId", order.to_string()),
-        Err(GateError::OtherQuantity { order }) => {
+        Err(ScriptError::IdTaken { order }) => {
+            Problem::from(Kind::IdTaken).with("orderId", order.to_string())
+        }
+        Err(ScriptError::OtherQuantity { order }) => {
             Problem::from(Kind::OtherQuantity).with("orderId", order.to_string())
         }
-        Err(GateError::OtherRequest) => Kind::OtherRequest.into(),
-        Err(GateError::NoSubject { name, .. }) => Problem::from(Kind::MissingSubject).with("subject", name),
-        Err(GateError::Unreachable(_)) => Problem::from(Kind::Unsure).with("orderId", order.to_string()),
-        Err(GateError::Unconfirmed { order, .. }) => {
+        Err(ScriptError::OtherRequest) => Kind::OtherRequest.into(),
+        Err(ScriptError::NoSubject { name, .. }) => Problem::from(Kind::MissingSubject).with("subject", name),
+        Err(ScriptError::Unreachable(_)) => Problem::from(Kind::Unsure).with("orderId", order.to_string()),
+        Err(ScriptError::Unconfirmed { order, .. }) => {
             Problem::from(Kind::Unsure).with("orderId", order.to_string())
         }
-        Err(GateError::Refused(_) | GateError::WrongPartition(_) | GateError::Unexpected { .. }) => {
+        Err(ScriptError::Refused(_) | ScriptError::WrongPartition(_) | ScriptError::Unexpected { .. }) => {
             Kind::RedisRefused.into()
         }
     })

@@ -6,8 +6,8 @@ use std::{net::IpAddr, sync::Arc};
 use tidegate_compare::text::error_chain;
 use tidegate_orders::{
     LimitedLog,
-    gate::{Admission, GateError},
     order_id::OrderIdError,
+    scripts::{Admission, ScriptError},
 };
 
 use super::problem::{Problem, ProblemKind};
@@ -26,7 +26,7 @@ impl Default for Refusals {
 
 impl Refusals {
     /// Logs that Redis refused an order, or sent a reply that the gate does not understand.
-    pub fn order(&self, admission: &Admission, error: &GateError) {
+    pub fn order(&self, admission: &Admission, error: &ScriptError) {
         let Admission { order, voucher, .. } = admission;
         let Some(reason) = reason(error) else { return };
         if self.0.is_shown(reason) {
@@ -36,7 +36,7 @@ impl Refusals {
     }
 
     /// Logs that a call before the order failed. Returns the problem for the caller.
-    pub fn not_asked(&self, error: &GateError) -> Problem {
+    pub fn not_asked(&self, error: &ScriptError) -> Problem {
         let Some(reason) = reason(error) else {
             tracing::debug!(%error, "Redis is away");
             return ProblemKind::RedisAway.into();
@@ -64,7 +64,7 @@ impl Refusals {
 }
 
 /// The word for an error that operators have to act on. None: Redis did not answer, or the caller caused the error.
-fn reason(error: &GateError) -> Option<&'static str> {
+fn reason(error: &ScriptError) -> Option<&'static str> {
     const WORDS: [(&str, &str); 7] = [
         ("OOM ", "out_of_memory"),
         ("NOREPLICAS ", "no_replicas"),
@@ -75,19 +75,19 @@ fn reason(error: &GateError) -> Option<&'static str> {
         ("BADARG ", "bad_argument"),
     ];
     match error {
-        GateError::Refused(error) => {
+        ScriptError::Refused(error) => {
             // The word is not always at the start: before Redis 7, an error from within a script begins with other
             // text.
             let known = WORDS.iter().find(|(word, _)| error.details().contains(word));
             Some(known.map_or("refused", |(_, reason)| reason))
         }
-        GateError::Unexpected { .. } => Some("not_understood"),
-        GateError::WrongPartition(_) => Some("wrong_partition"),
-        GateError::Unreachable(_)
-        | GateError::IdTaken { .. }
-        | GateError::NoSubject { .. }
-        | GateError::OtherQuantity { .. }
-        | GateError::OtherRequest
-        | GateError::Unconfirmed { .. } => None,
+        ScriptError::Unexpected { .. } => Some("not_understood"),
+        ScriptError::WrongPartition(_) => Some("wrong_partition"),
+        ScriptError::Unreachable(_)
+        | ScriptError::IdTaken { .. }
+        | ScriptError::NoSubject { .. }
+        | ScriptError::OtherQuantity { .. }
+        | ScriptError::OtherRequest
+        | ScriptError::Unconfirmed { .. } => None,
     }
 }

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde::{Serialize, Serializer};
 use serde_json::{Value as Json, json};
 use tidegate_compare::{Job, text::counted};
-use tidegate_orders::{CampaignId, Partition, VoucherId, gate::JournalUse, limit_rows};
+use tidegate_orders::{CampaignId, Partition, VoucherId, limit_rows, scripts::JournalUse};
 
 use crate::{
     change::{End, Ending, InvalidInput, Next, Plan, Report},

@@ -4,10 +4,10 @@ use futures_util::future::join_all;
 use tidegate_orders::{
     DeadLetters, Incoming, Ledger, Order, OrderResult, Publisher, RedisStore, ResultState,
     dead_letters::CancelReply,
-    gate::{GateError, Release, ReleaseReply, UserAfter},
     ledger::{Absence, Cancellation},
     publisher::now_ms,
     results::PLACED,
+    scripts::{Release, ReleaseReply, ScriptError, UserAfter},
 };
 use tidegate_stream::{Letter, Outage};
 
@@ -163,7 +163,7 @@ impl Cancel {
                 order: Some(order.id.to_string()),
                 entry: None,
             }),
-            Err(GateError::IdTaken { .. }) => LetterOutcome::Stays(Obstacle::IdTaken, None),
+            Err(ScriptError::IdTaken { .. }) => LetterOutcome::Stays(Obstacle::IdTaken, None),
             Err(error) => LetterOutcome::of_error(error)?,
         })
     }

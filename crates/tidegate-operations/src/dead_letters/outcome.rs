@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Serialize, Serializer};
 use tidegate_orders::{
     UserId, VoucherId,
-    gate::{GateError, UserAfter},
+    scripts::{ScriptError, UserAfter},
 };
 use tidegate_stream::{EntryId, Outage};
 
@@ -67,9 +67,9 @@ pub(super) enum LetterOutcome {
 
 impl LetterOutcome {
     /// Maps an error of Redis about one letter to an outcome: the letter stays, unless Redis could not be reached.
-    pub(super) fn of_error(error: GateError) -> Result<Self, Outage> {
+    pub(super) fn of_error(error: ScriptError) -> Result<Self, Outage> {
         match error {
-            GateError::Unreachable(error) => Err(Outage::new("Redis", error)),
+            ScriptError::Unreachable(error) => Err(Outage::new("Redis", error)),
             error => Ok(Self::Stays(Obstacle::Failed, Some(error.to_string()))),
         }
     }

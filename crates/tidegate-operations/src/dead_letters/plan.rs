@@ -3,7 +3,7 @@
 use std::{cmp::Reverse, collections::BTreeMap};
 
 use serde::Serialize;
-use tidegate_orders::{UserId, VoucherId, gate::UserAfter, wire::FieldNames};
+use tidegate_orders::{UserId, VoucherId, scripts::UserAfter, wire::FieldNames};
 use tidegate_stream::{EntryId, Letter};
 
 use super::{

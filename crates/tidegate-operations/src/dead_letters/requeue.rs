@@ -6,8 +6,8 @@ use futures_util::future::join_all;
 use tidegate_orders::{
     DeadLetters, DryRun, Incoming, Ledger, Order, OrderId, RedisStore, Verdict, VoucherId,
     dead_letters::{MOST_FIELDS, RequeueReply, with_uses},
-    gate::{GateError, ReleaseReply},
     ledger::{Absence, Decided, Snapshot},
+    scripts::{ReleaseReply, ScriptError},
     wire::Message,
 };
 use tidegate_stream::{EntryId, Letter, Outage};
@@ -200,7 +200,7 @@ impl Requeue {
             let Some(user_after) = snapshot.cancelled(&incoming.order) else { return };
             *outcome = match self.redis.releases().release(&release(&incoming.order, user_after)).await {
                 Ok(ReleaseReply::ReleasedBefore | ReleaseReply::NotAdmitted | ReleaseReply::NoSale)
-                | Err(GateError::IdTaken { .. }) => Ok(LetterOutcome::Gone),
+                | Err(ScriptError::IdTaken { .. }) => Ok(LetterOutcome::Gone),
                 Ok(ReleaseReply::Released | ReleaseReply::ReleasedWithoutStock) => {
                     Ok(LetterOutcome::Released)
                 }

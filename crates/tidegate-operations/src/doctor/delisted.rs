@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use sqlx::MySqlPool;
 use tidegate_compare::text::{counted, error_chain, size, span};
-use tidegate_orders::{RedisStore, VoucherId, gate::VoucherState, records::vouchers};
+use tidegate_orders::{RedisStore, VoucherId, records::vouchers, scripts::VoucherState};
 use tidegate_stream::server_time_ms;
 
 use crate::{SystemSettings, finding::Findings};

@@ -10,7 +10,7 @@ use fred::{
 use tidegate_compare::text::counted;
 use tidegate_orders::{
     RedisStore, VoucherId,
-    gate::{Confirmation, ConfirmedIn},
+    scripts::{Confirmation, ConfirmedIn},
 };
 
 use super::server_settings::{config_get, info as info_of, value};

@@ -8,9 +8,9 @@ use sqlx::MySqlPool;
 use tidegate_compare::text::{counted, error_chain, printable};
 use tidegate_orders::{
     Records, RecordsError, RedisStore, Sum, VoucherId,
-    gate::{GateError, SumCheck, VoucherState},
     records::vouchers::{self, VoucherRow},
     sale,
+    scripts::{ScriptError, SumCheck, VoucherState},
 };
 use tokio::time::timeout;
 
@@ -110,7 +110,7 @@ async fn compare(
             match redis.journals().check_sum(row.voucher, MOST_FIELDS).await {
                 Ok(SumCheck::Checked(_, Sum::Mismatch(units))) => found.mismatches.push((row.voucher, units)),
                 Ok(SumCheck::TooLarge(fields)) => found.unread.push((row.voucher, fields)),
-                Err(error @ GateError::Unreachable(_)) => return Err(error.into()),
+                Err(error @ ScriptError::Unreachable(_)) => return Err(error.into()),
                 // The check of the streams reports a stream of another type.
                 Ok(SumCheck::Checked(..) | SumCheck::NotComplete) | Err(_) => {}
             }
@@ -137,7 +137,7 @@ async fn compare(
     Ok(found)
 }
 
-async fn read_vouchers(redis: &RedisStore, rows: &[VoucherRow]) -> Vec<Result<VoucherState, GateError>> {
+async fn read_vouchers(redis: &RedisStore, rows: &[VoucherRow]) -> Vec<Result<VoucherState, ScriptError>> {
     join_all(rows.iter().map(|row| redis.sales().read_voucher(row.voucher))).await
 }
 
@@ -146,15 +146,15 @@ impl Mismatches {
     fn keep(
         &mut self,
         voucher: VoucherId,
-        read: Result<VoucherState, GateError>,
-    ) -> Result<Option<VoucherState>, GateError> {
+        read: Result<VoucherState, ScriptError>,
+    ) -> Result<Option<VoucherState>, ScriptError> {
         match read {
             Ok(state) => {
                 let own = (voucher, state.journaled);
                 self.largest = Some(self.largest.filter(|it| it.1 >= own.1).unwrap_or(own));
                 Ok(Some(state))
             }
-            Err(error @ GateError::Unreachable(_)) => Err(error),
+            Err(error @ ScriptError::Unreachable(_)) => Err(error),
             Err(error) => {
                 self.wrong_keys.push((voucher, error.to_string()));
                 Ok(None)

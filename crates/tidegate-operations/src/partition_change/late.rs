@@ -115,7 +115,7 @@ impl LateEntries {
             }
         }
         let leases = Leases::new(&first.redis);
-        Ok(Self { retired, places, leases, token: tidegate_orders::gate::rebuild_id() })
+        Ok(Self { retired, places, leases, token: tidegate_orders::scripts::rebuild_id() })
     }
 
     /// Moves all late entries to their partitions, and returns their number.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 use tidegate_compare::Job;
-use tidegate_orders::{RedisStore, gate::rebuild_id};
+use tidegate_orders::{RedisStore, scripts::rebuild_id};
 use tidegate_stream::{HeldLease, Leases};
 use tokio::time::{Instant, sleep};
 

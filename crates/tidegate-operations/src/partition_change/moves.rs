@@ -5,8 +5,8 @@ use jiff::Timestamp;
 use tidegate_compare::Job;
 use tidegate_orders::{
     VoucherId,
-    gate::{ImportReply, RemoveMovedReply},
     order_id::counter::KnownSequences,
+    scripts::{ImportReply, RemoveMovedReply},
 };
 
 use super::{PartitionChange, places::ListedPartition, report::ChangeReport};

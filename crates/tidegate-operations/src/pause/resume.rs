@@ -5,9 +5,8 @@ use serde::Serialize;
 use serde_json::{Value as Json, json};
 use tidegate_compare::{Job, Progress, text::counted};
 use tidegate_orders::{
-    RedisStore, VoucherId,
-    gate::{GateError, Pause, PauseScope},
-    sale,
+    RedisStore, VoucherId, sale,
+    scripts::{Pause, PauseScope, ScriptError},
 };
 
 use super::{CHUNK, VoucherChanges};
@@ -148,7 +147,7 @@ impl<'a> Resume<'a> {
                 match pause {
                     Ok(Pause::Paused(PauseScope::All)) => plan.vouchers.push(*voucher),
                     Ok(Pause::Paused(PauseScope::Own)) => plan.stay_paused.push(*voucher),
-                    Err(error @ GateError::Unreachable(_)) => return Err(error.into()),
+                    Err(error @ ScriptError::Unreachable(_)) => return Err(error.into()),
                     // A key of another type holds no pause.
                     Ok(Pause::Running) | Err(_) => {}
                 }

@@ -5,9 +5,8 @@ use serde::Serialize;
 use serde_json::{Value as Json, json};
 use tidegate_compare::{Job, Progress, text::counted};
 use tidegate_orders::{
-    RedisStore, VoucherId,
-    gate::{GateError, Pause, PauseScope},
-    sale,
+    RedisStore, VoucherId, sale,
+    scripts::{Pause, PauseScope, ScriptError},
 };
 
 use super::{CHUNK, VoucherChanges};
@@ -88,7 +87,7 @@ impl<'a> SalesPause<'a> {
             for (voucher, pause) in chunk.iter().zip(self.redis.sales().read_pauses(chunk).await) {
                 match pause {
                     Ok(Pause::Paused(_)) => plan.paused_before.push(*voucher),
-                    Err(error @ GateError::Unreachable(_)) => return Err(error.into()),
+                    Err(error @ ScriptError::Unreachable(_)) => return Err(error.into()),
                     // If a pause cannot be read, the command tries to pause the sale, and that attempt reports the
                     // error.
                     Ok(Pause::Running) | Err(_) => plan.running.push(*voucher),

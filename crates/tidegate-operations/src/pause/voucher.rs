@@ -4,9 +4,8 @@ use anyhow::Context;
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 use tidegate_orders::{
-    RedisStore, VoucherId,
-    gate::{GateError, Pause, PauseScope},
-    sale,
+    RedisStore, VoucherId, sale,
+    scripts::{Pause, PauseScope, ScriptError},
 };
 use tidegate_stream::readable;
 
@@ -114,8 +113,8 @@ impl<'a> VoucherPause<'a> {
         let voucher = self.request.voucher();
         let (stock, stock_error) = match sale::read_stock(self.redis, voucher).await {
             Ok(stock) => (stock, None),
-            Err(error) => match GateError::from(error) {
-                GateError::Refused(wrong) => (None, Some(readable(wrong.details()))),
+            Err(error) => match ScriptError::from(error) {
+                ScriptError::Refused(wrong) => (None, Some(readable(wrong.details()))),
                 error => return Err(error).context("Failed to read the stock in Redis"),
             },
         };

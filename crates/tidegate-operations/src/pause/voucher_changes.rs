@@ -3,7 +3,7 @@
 use futures_util::future::join_all;
 use serde::Serialize;
 use tidegate_compare::Job;
-use tidegate_orders::{VoucherId, gate::GateError};
+use tidegate_orders::{VoucherId, scripts::ScriptError};
 
 use super::CHUNK;
 use crate::change::{End, Ending};
@@ -36,8 +36,8 @@ impl VoucherChanges {
         &mut self,
         vouchers: &[VoucherId],
         job: &Job,
-        change: impl AsyncFn(VoucherId) -> Result<bool, GateError>,
-    ) -> Result<End, GateError> {
+        change: impl AsyncFn(VoucherId) -> Result<bool, ScriptError>,
+    ) -> Result<End, ScriptError> {
         job.progress.expect(vouchers.len() as u64, "vouchers");
         for chunk in vouchers.chunks(CHUNK) {
             if job.is_stopped() {
@@ -49,7 +49,7 @@ impl VoucherChanges {
                 match reply {
                     Ok(true) => self.vouchers.push(*voucher),
                     Ok(false) => {}
-                    Err(error @ GateError::Unreachable(_)) => outage = Some(error),
+                    Err(error @ ScriptError::Unreachable(_)) => outage = Some(error),
                     Err(error) => {
                         self.failed.push(FailedVoucher { voucher: *voucher, error: error.to_string() });
                     }

@@ -68,7 +68,7 @@ impl Purge {
         &self,
         letter: &Letter,
         ended: Ended,
-    ) -> Result<DropReply, tidegate_orders::gate::GateError> {
+    ) -> Result<DropReply, tidegate_orders::scripts::ScriptError> {
         match ended {
             Ended::Written => self.dead.drop_written(letter).await,
             Ended::GivenUp => self.dead.drop(letter).await,

@@ -9,7 +9,7 @@ use std::{
 use fred::{interfaces::KeysInterface, types::Key};
 use tidegate_orders::{
     DryRun, Keys, LOST_IN_MYSQL, Ledger, OrderCounters, OrderHandler, Predicted, PublishedEntries,
-    RedisStore, UserLocks, gate::rebuild_id, keys::process_of,
+    RedisStore, UserLocks, keys::process_of, scripts::rebuild_id,
 };
 use tidegate_stream::{
     Backoff, BuryReply, DeadLetterReason, Entry, EntryId, Outage, Outcome, ReplicaProbe, ServerRun, Stream,

@@ -2,7 +2,7 @@
 //! needed.
 
 use serde::Serialize;
-use tidegate_orders::{RedisStore, VoucherId, gate::Pause, records::vouchers::VoucherRow, sale};
+use tidegate_orders::{RedisStore, VoucherId, records::vouchers::VoucherRow, sale, scripts::Pause};
 
 /// The sale of a voucher as Redis has it.
 #[derive(Clone, Copy, Debug)]

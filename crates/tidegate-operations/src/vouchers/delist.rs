@@ -6,7 +6,7 @@ use serde_json::{Value as Json, json};
 use tidegate_orders::{
     VoucherId,
     delist::{DelistedRow, delist_in_mysql},
-    gate::{ChangeState, DelistReply, StockChange},
+    scripts::{ChangeState, DelistReply, StockChange},
 };
 
 use super::VoucherStores;

@@ -7,8 +7,8 @@ use serde_json::{Value as Json, json};
 use tidegate_compare::text::counted;
 use tidegate_orders::{
     VoucherId,
-    gate::{JournalUse, LoadReply, SaleWindow, VoucherState},
     records::vouchers::{self, Inserted, NewVoucher, VoucherRow},
+    scripts::{JournalUse, LoadReply, SaleWindow, VoucherState},
 };
 
 use super::{

@@ -6,8 +6,8 @@ use serde::Serialize;
 use sqlx::MySqlPool;
 use tidegate_orders::{
     DeadLetters, Records, RedisStore, VoucherId,
-    gate::VoucherState,
     records::vouchers::{self, VoucherRow, VoucherUnits},
+    scripts::VoucherState,
 };
 use tidegate_stream::EntryId;
 

@@ -12,10 +12,9 @@ use serde::{Serialize, Serializer, ser::SerializeMap};
 use serde_json::{Value as Json, json};
 use tidegate_compare::text::counted;
 use tidegate_orders::{
-    VoucherId,
-    gate::{ChangeState, StockChange, StockTransfer, WholeChange},
-    limit_rows,
+    VoucherId, limit_rows,
     records::vouchers::VoucherRow,
+    scripts::{ChangeState, StockChange, StockTransfer, WholeChange},
 };
 
 use self::precondition::Found;

@@ -10,9 +10,9 @@ use tidegate_stream::{DeadLetterReason, EntryId, Outage, Outcome};
 use super::{OrderHandler, Owed, batch::Batch, older_entries::waits_for_older_entries, waits_for};
 use crate::{
     event::{EventKind, EventOutcome, PastEvent},
-    gate::{Release, ReleaseReply, UserAfter},
     ledger::{EndedOrders, EventVerdict, Incoming, IncomingEvent, Verdict},
     order::{Order, OrderId, OrderIdentity, Quantity},
+    scripts::{Release, ReleaseReply, UserAfter},
 };
 
 /// The largest difference between the clocks of the two stores, in milliseconds.

@@ -170,8 +170,8 @@ mod tests {
     use super::*;
     use crate::{
         event::{EventRejection, Step},
-        gate::UserAfter,
         ledger::{Contention, Refusal},
+        scripts::UserAfter,
     };
 
     #[test]

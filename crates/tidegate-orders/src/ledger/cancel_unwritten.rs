@@ -15,7 +15,7 @@ use super::{
     verdict::{Contention, Known},
     work_list::WorkList,
 };
-use crate::{gate::UserAfter, order::Order};
+use crate::{order::Order, scripts::UserAfter};
 
 /// The outcome for an order that must be cancelled before it is written.
 #[derive(Clone, Debug, PartialEq, Eq)]

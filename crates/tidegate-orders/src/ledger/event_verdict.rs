@@ -10,9 +10,9 @@ use super::{
 };
 use crate::{
     event::{Event, EventKind, History, PastEvent, decide, is_decided},
-    gate::UserAfter,
     order::{OrderId, OrderIdentity, UserId, VoucherId},
     row_state::status,
+    scripts::UserAfter,
 };
 
 /// An event with the stream entry that brought it.

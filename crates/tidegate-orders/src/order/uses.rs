@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_gate_wrote_is_read_and_nothing_else() {
+    fn what_the_scripts_wrote_is_read_and_nothing_else() {
         let uses = Uses::parse(b"3,19700,abc c5.4,640,x 9,0,").unwrap();
         let found: Vec<_> = uses
             .iter()

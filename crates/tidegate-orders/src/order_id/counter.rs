@@ -10,10 +10,10 @@ use sqlx::MySqlPool;
 
 use super::{MAX_SEQUENCE, SECONDS_OF_A_DAY, day_of, day_text, decompose, ids_of};
 use crate::{
-    gate::RedisStore,
     order::OrderId,
     partition::{MOST_PARTITIONS, Partition},
     records::{Records, RecordsError},
+    scripts::RedisStore,
 };
 
 /// The number of ids that must be left for the rest of a day. If fewer are left, a producer made the id in another way.

@@ -159,7 +159,7 @@ fn an_order_is_read_under_the_names_that_are_configured() {
 }
 
 #[test]
-fn what_the_gate_itself_writes_is_read_whatever_names_are_configured() {
+fn what_the_scripts_write_is_read_whatever_names_are_configured() {
     let order =
         snake_case().decode(&entry(&[("userId", "5"), ("voucherId", "7"), ("id", "9"), ("quantity", "3")]));
     let order = order.unwrap();

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result};
 use fred::interfaces::HashesInterface;
 use tidegate_orders::{
-    gate::{AdmitReply, CompactReply, GateError, OrderCompaction, ReleaseReply, SaleWindow, SumCheck},
     records::journal::{PURGED, Purged, Sum},
+    scripts::{AdmitReply, CompactReply, OrderCompaction, ReleaseReply, SaleWindow, ScriptError, SumCheck},
 };
 
 use crate::fixture::{Fixture, admission, release, voucher};
@@ -105,11 +105,17 @@ async fn a_shortened_order_is_admitted_before_belongs_to_its_user_and_is_release
     assert_eq!(fixture.gate.admissions().admit(&admission(3, 3)).await?, AdmitReply::AdmittedBefore);
     assert!(matches!(
         fixture.gate.admissions().admit(&admission(3, 99)).await,
-        Err(GateError::IdTaken { .. })
+        Err(ScriptError::IdTaken { .. })
     ));
     let many = fixture.gate.admissions().admit_all(&[admission(4, 4), admission(4, 98)]).await;
-    assert!(matches!(many[..], [Ok(AdmitReply::AdmittedBefore), Err(GateError::IdTaken { .. })]), "{many:?}");
-    assert!(matches!(fixture.gate.releases().release(&release(3, 99)).await, Err(GateError::IdTaken { .. })));
+    assert!(
+        matches!(many[..], [Ok(AdmitReply::AdmittedBefore), Err(ScriptError::IdTaken { .. })]),
+        "{many:?}"
+    );
+    assert!(matches!(
+        fixture.gate.releases().release(&release(3, 99)).await,
+        Err(ScriptError::IdTaken { .. })
+    ));
 
     assert_eq!(fixture.gate.releases().release(&release(3, 3)).await?, ReleaseReply::Released);
     assert_eq!(fixture.gate.releases().release(&release(3, 3)).await?, ReleaseReply::ReleasedBefore);

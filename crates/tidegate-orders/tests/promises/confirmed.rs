@@ -10,7 +10,7 @@ use futures_util::future::{join, join_all};
 use tidegate_lab::{Proxy, RedisServer};
 use tidegate_orders::{
     KeyTemplates, RedisStore,
-    gate::{Admission, AdmitReply, Confirmation, ConfirmedIn, GateError, IdempotencyKey},
+    scripts::{Admission, AdmitReply, Confirmation, ConfirmedIn, IdempotencyKey, ScriptError},
 };
 
 use crate::fixture::{Fixture, connect, connect_with_patience};
@@ -71,8 +71,8 @@ fn wanted(id: i64) -> Admission {
     }
 }
 
-fn is_unconfirmed(reply: &Result<AdmitReply, GateError>) -> bool {
-    matches!(reply, Err(GateError::Unconfirmed { .. }))
+fn is_unconfirmed(reply: &Result<AdmitReply, ScriptError>) -> bool {
+    matches!(reply, Err(ScriptError::Unconfirmed { .. }))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -143,7 +143,7 @@ async fn requests_under_keys_wait_together_and_an_unsure_answer_names_the_order_
     on.replica.stop()?;
     let unsure = join_all((1..=5).map(|user| ask(user, 2000 + user))).await;
     for (user, told) in (1..=5).zip(unsure) {
-        let is_first = matches!(told, Err(GateError::Unconfirmed { order, .. }) if order.get() == user);
+        let is_first = matches!(told, Err(ScriptError::Unconfirmed { order, .. }) if order.get() == user);
         ensure!(is_first, "{told:?}");
     }
     Ok(())

@@ -2,8 +2,8 @@
 
 use anyhow::Result;
 use tidegate_orders::{
-    gate::{AdmitReply, CutOverReply, NewSale, SaleWindow, StagedSale, rebuild_id},
     records::journal::{COMPLETE, write},
+    scripts::{AdmitReply, CutOverReply, NewSale, SaleWindow, StagedSale, rebuild_id},
 };
 use tidegate_stream::EntryId;
 

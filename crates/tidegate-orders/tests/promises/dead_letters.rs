@@ -10,7 +10,7 @@ use proptest::{prelude::*, test_runner::TestRunner};
 use tidegate_orders::{
     DeadLetters, Quantity,
     dead_letters::{CancelReply, DropReply, MOST_FIELDS, RequeueReply},
-    gate::{GateError, Release, ReleaseReply, UserAfter},
+    scripts::{Release, ReleaseReply, ScriptError, UserAfter},
 };
 use tidegate_stream::{DeliveryHistory, Letter, StreamInspector};
 
@@ -54,7 +54,7 @@ impl Morgue {
         self.buried(&order_fields(order, user, quantity)).await
     }
 
-    async fn cancel(&self, letter: &Letter, user_after: UserAfter) -> Result<CancelReply, GateError> {
+    async fn cancel(&self, letter: &Letter, user_after: UserAfter) -> Result<CancelReply, ScriptError> {
         self.letters.cancel(letter, &self.letters.order_of(letter).expect("an order"), user_after).await
     }
 
@@ -199,7 +199,7 @@ async fn a_wrong_key_type_a_missing_permission_or_no_memory_leaves_no_trace() ->
         morgue.fixture.typed(&format!("{wrong} {key} 1")).await?;
         let before = morgue.fixture.everything().await?;
         let error = morgue.cancel(&letter, UserAfter::Freed).await.expect_err(key);
-        ensure!(matches!(error, GateError::Refused(_)), "{key}: {error}");
+        ensure!(matches!(error, ScriptError::Refused(_)), "{key}: {error}");
         if key == "stream.orders" || key == "seckill:journal:7" {
             ensure!(
                 morgue.letters.requeue(&letter).await.is_err() && morgue.letters.drop(&letter).await.is_err()
@@ -314,8 +314,8 @@ fn cancelling_is_a_release_and_the_end_of_the_letter() -> Result<()> {
                 );
                 ensure!(morgue.lengths().await? == (0, 0));
             }
-            Err(GateError::IdTaken { .. }) => {
-                ensure!(matches!(cancelled, Err(GateError::IdTaken { .. })), "{cancelled:?}");
+            Err(ScriptError::IdTaken { .. }) => {
+                ensure!(matches!(cancelled, Err(ScriptError::IdTaken { .. })), "{cancelled:?}");
                 ensure!(morgue.lengths().await? == (1, 1));
             }
             Err(error) => return Err(error.into()),

@@ -1,7 +1,7 @@
 //! Errors as people see them: with all that stands behind them, and each text once.
 
 use fred::error::{Error, ErrorKind};
-use tidegate_orders::{gate::GateError, order_id::OrderIdError, schema::MigrateError};
+use tidegate_orders::{order_id::OrderIdError, schema::MigrateError, scripts::ScriptError};
 use tidegate_stream::Outage;
 
 /// As the program prints an error.
@@ -20,8 +20,8 @@ fn closed() -> sqlx::Error {
 #[test]
 fn each_error_says_what_it_has_to_say_once() {
     let redis = [
-        printed(GateError::from(refused())),
-        printed(GateError::Refused(Error::new(ErrorKind::Unknown, "Connection refused"))),
+        printed(ScriptError::from(refused())),
+        printed(ScriptError::Refused(Error::new(ErrorKind::Unknown, "Connection refused"))),
         printed(OrderIdError::from(refused())),
         Outage::from(refused()).error,
     ];

@@ -8,9 +8,9 @@ use tidegate_lab::MysqlServer;
 use tidegate_orders::{
     Event, EventKind, Ledger, Verdict,
     event::EventOutcome,
-    gate::UserAfter,
     ledger::{Contention, EventVerdict, IncomingEvent},
     schema,
+    scripts::UserAfter,
 };
 use tidegate_stream::EntryId;
 

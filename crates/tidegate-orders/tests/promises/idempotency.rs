@@ -5,7 +5,7 @@ use fred::interfaces::KeysInterface;
 use tidegate_lab::Proxy;
 use tidegate_orders::{
     KeyTemplates, OrderId, RedisStore,
-    gate::{Admission, AdmitReply, GateError, IdempotencyKey, SaleWindow},
+    scripts::{Admission, AdmitReply, IdempotencyKey, SaleWindow, ScriptError},
 };
 
 use crate::{
@@ -55,7 +55,7 @@ async fn whoever_asks_again_asks_for_the_same_order_and_it_is_remembered_for_a_d
     assert!(kept_ms(&fixture).await? > MOST_OF_A_DAY_MS);
     // Whatever else the user asks for is another request.
     let two = Admission { quantity: 2.try_into()?, ..admission(4, 9) };
-    assert!(matches!(gate.admissions().admit_by_key(&mine, &two).await, Err(GateError::OtherRequest)));
+    assert!(matches!(gate.admissions().admit_by_key(&mine, &two).await, Err(ScriptError::OtherRequest)));
     let second = gate.admissions().admit_by_key(&key("second")?, &admission(5, 9)).await?;
     assert_eq!(second, (id(5), AdmitReply::UserHasOrder));
     assert_eq!(names_of_keys(&fixture).await?, [name]);
@@ -149,7 +149,7 @@ async fn a_key_of_an_id_that_another_user_has_stands_for_a_new_order() -> Result
     );
     // A new id that is taken is told as it is.
     let another = fixture.gate.admissions().admit_by_key(&key("another")?, &admission(2, 10)).await;
-    assert!(matches!(another, Err(GateError::IdTaken { order }) if order == id(2)), "{another:?}");
+    assert!(matches!(another, Err(ScriptError::IdTaken { order }) if order == id(2)), "{another:?}");
     assert_eq!(names_of_keys(&fixture).await?.len(), 1);
     Ok(())
 }
@@ -171,7 +171,7 @@ async fn what_was_admitted_is_told_also_where_its_key_cannot_be_written() -> Res
     fixture.pool.del::<(), _>(names_of_keys(&fixture).await?).await?;
     let before = fixture.everything().await?;
     let refused = fixture.gate.admissions().admit_by_key(&mine, &admission(3, 10)).await;
-    assert!(matches!(refused, Err(GateError::Refused(_))), "{refused:?}");
+    assert!(matches!(refused, Err(ScriptError::Refused(_))), "{refused:?}");
     assert_eq!(fixture.everything().await?, before, "an error leaves no trace");
     fixture.typed("CONFIG SET maxmemory 0").await?;
 

@@ -15,9 +15,9 @@ use sqlx::{AssertSqlSafe, Executor, MySqlConnection, MySqlPool, Row, mysql::MySq
 use tidegate_lab::{MysqlServer, Proxy, Seeds};
 use tidegate_orders::{
     DryRun, Incoming, Ledger, Order, Refusal, Uses, Verdict,
-    gate::UserAfter,
     ledger::{Absence, Cancellation, Contention},
     schema,
+    scripts::UserAfter,
 };
 
 use crate::fixture::order;

@@ -11,8 +11,8 @@ use anyhow::{Context, Result};
 use fred::types::Value;
 use tidegate_orders::{
     KeyTemplates, RedisStore, Subjects,
-    gate::{Admission, AdmitReply, GateError, ReleaseReply},
     limits::LimitReached,
+    scripts::{Admission, AdmitReply, ReleaseReply, ScriptError},
 };
 use tidegate_stream::Script;
 
@@ -299,9 +299,9 @@ async fn the_gate_finds_the_limits_and_the_campaign_of_a_voucher_by_itself() -> 
     assert_eq!(gate.admissions().admit(&wanted(1, "a")?).await?, AdmitReply::Admitted);
     assert_eq!(gate.admissions().admit(&wanted(1, "a")?).await?, AdmitReply::AdmittedBefore);
     let error = gate.admissions().admit(&admission(2, 2)).await.expect_err("it says no phone");
-    assert!(matches!(&error, GateError::NoSubject { name, .. } if name == "phone"), "{error}");
+    assert!(matches!(&error, ScriptError::NoSubject { name, .. } if name == "phone"), "{error}");
     let other = gate.admissions().admit(&Admission { user: 9.try_into()?, ..wanted(1, "a")? }).await;
-    assert!(matches!(other, Err(GateError::IdTaken { .. })), "{other:?}");
+    assert!(matches!(other, Err(ScriptError::IdTaken { .. })), "{other:?}");
 
     // Many in one call, of a gate that has not heard of limits either.
     let fresh = RedisStore::with_default_names(sale.fixture.pool.clone(), KeyTemplates::default());

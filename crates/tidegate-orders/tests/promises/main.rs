@@ -1,5 +1,6 @@
 //! What an order's library promises, shown on real servers.
 
+mod admission;
 mod allocations;
 mod compact;
 mod confirmed;
@@ -9,8 +10,6 @@ mod drain;
 mod error_texts;
 mod events;
 mod fixture;
-mod gate;
-mod gate_model;
 mod idempotency;
 mod instructions;
 mod ledger;
@@ -24,6 +23,7 @@ mod repair;
 mod replica_drain;
 mod row_state;
 mod schema;
+mod scripts_model;
 mod snapshot;
 mod time_limits;
 mod user_lock;

@@ -9,7 +9,7 @@ use fred::interfaces::{ClientLike, HashesInterface, KeysInterface, SetsInterface
 use proptest::{prelude::*, test_runner::TestRunner};
 use tidegate_orders::{
     JournalNote, Quantity,
-    gate::{
+    scripts::{
         OrderRepair, RepairAction, RepairAnswer, RepairGuard, RepairReply, StockChange, UserAfter,
         VoucherRepair, WholeChange,
     },
@@ -132,7 +132,7 @@ async fn apply(fixture: &Fixture, step: Step) -> Result<()> {
                 let _of_another_user = fixture
                     .gate
                     .releases()
-                    .release(&tidegate_orders::gate::Release { units, ..release(order, user) })
+                    .release(&tidegate_orders::scripts::Release { units, ..release(order, user) })
                     .await;
             }
         }
@@ -320,7 +320,7 @@ async fn a_repair_that_redis_refuses_leaves_no_trace() -> Result<()> {
 
 #[tokio::test]
 async fn an_order_that_was_repaired_is_admitted_or_released_for_its_caller() -> Result<()> {
-    use tidegate_orders::gate::AdmitReply;
+    use tidegate_orders::scripts::AdmitReply;
     let fixture = Fixture::new().await?;
     open_sale(&fixture).await?;
     fixture.gate.admissions().admit(&admission(1, 1)).await?;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use crate::fixture::{Fixture, admission, release, voucher};
 use anyhow::Result;
 use tidegate_orders::{
-    gate::{AdmitReply, GateError, JournalUse, LoadReply, ReleaseReply, SaleWindow, SumCheck},
     records::journal::Sum,
+    scripts::{AdmitReply, JournalUse, LoadReply, ReleaseReply, SaleWindow, ScriptError, SumCheck},
 };
 use tidegate_stream::EntryId;
 
@@ -27,10 +27,13 @@ async fn a_moment_has_stock_time_end_of_the_stream_and_length_of_the_journal() -
 
     fixture.typed("SET seckill:stock:7 many").await?;
     let error = fixture.gate.journals().snapshot(voucher()).await.unwrap_err();
-    assert!(matches!(error, GateError::Unexpected { .. }), "{error}");
+    assert!(matches!(error, ScriptError::Unexpected { .. }), "{error}");
     fixture.typed("DEL seckill:stock:7").await?;
     fixture.typed("SADD seckill:stock:7 1").await?;
-    assert!(matches!(fixture.gate.journals().snapshot(voucher()).await.unwrap_err(), GateError::Refused(_)));
+    assert!(matches!(
+        fixture.gate.journals().snapshot(voucher()).await.unwrap_err(),
+        ScriptError::Refused(_)
+    ));
     Ok(())
 }
 
@@ -43,7 +46,7 @@ async fn sum(fixture: &Fixture) -> Result<Option<Sum>> {
 }
 
 /// Admits sixteen orders at a time and releases three of them, until the sale is over.
-async fn sell(fixture: Arc<Fixture>, first: i64) -> Result<(), GateError> {
+async fn sell(fixture: Arc<Fixture>, first: i64) -> Result<(), ScriptError> {
     for at in (first..).step_by(16) {
         let wanted: Vec<_> = (0..16).map(|n| admission(at + n, at + n)).collect();
         let replies =

@@ -6,9 +6,8 @@ use anyhow::Context;
 use tidegate_compare::{CompareError, Job, Pace, limit_counters::LimitCounterCheck};
 use tidegate_operations::change::End;
 use tidegate_orders::{
-    CampaignId, VoucherId,
-    gate::{GateError, HeldLimits},
-    limit_rows,
+    CampaignId, VoucherId, limit_rows,
+    scripts::{HeldLimits, ScriptError},
 };
 
 use super::{Rebuild, RebuildPlan, UnwrittenOrders};
@@ -30,7 +29,7 @@ impl Rebuild {
             match self.redis.limits().recount(&held).await {
                 // The rebuild of this campaign's regions fails at the same key and reports it; other vouchers can be
                 // rebuilt.
-                Err(GateError::Refused(error)) if error.details().contains("WRONGTYPE") => {}
+                Err(ScriptError::Refused(error)) if error.details().contains("WRONGTYPE") => {}
                 raised => {
                     raised.with_context(|| {
                         format!("Failed to raise what is counted for campaign {campaign}")

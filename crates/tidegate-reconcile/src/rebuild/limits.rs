@@ -2,7 +2,9 @@
 
 use anyhow::Context;
 use tidegate_compare::redis_side::BY_REBUILD;
-use tidegate_orders::{VoucherId, gate::LimitReply, limit_rows, limits::LimitOwner, records::journal::write};
+use tidegate_orders::{
+    VoucherId, limit_rows, limits::LimitOwner, records::journal::write, scripts::LimitReply,
+};
 
 use super::Rebuild;
 

@@ -13,10 +13,12 @@ use tidegate_compare::{
 };
 use tidegate_orders::{
     Order, OrderId, Quantity, RowState, UserId, VoucherId,
-    gate::{CutOverReply, GateError, HeldLimits, NewSale, SaleWindow, ScanPages, StagedSale, StockChange},
     records::{
         journal::{COMPLETE, JournalField, JournalNote, LIMITED, UnderLimits, write},
         vouchers::{self, FreezeError, FrozenVoucher, KnownOrder},
+    },
+    scripts::{
+        CutOverReply, HeldLimits, NewSale, SaleWindow, ScanPages, ScriptError, StagedSale, StockChange,
     },
 };
 use tidegate_stream::{EntryId, server_time_ms};
@@ -98,8 +100,8 @@ impl Rebuild {
             Ok(None) => Ok(report),
             Ok(Some(reason)) => Ok(report.refused_with(reason)),
             // A key of another type, or a lack of memory, affects this voucher only: the others can be rebuilt.
-            Err(error) => match error.downcast_ref::<GateError>() {
-                Some(GateError::Refused(_) | GateError::Unexpected { .. }) => {
+            Err(error) => match error.downcast_ref::<ScriptError>() {
+                Some(ScriptError::Refused(_) | ScriptError::Unexpected { .. }) => {
                     Ok(report.refused_with(NotRebuilt::KeyInTheWay(format!("{error:#}"))))
                 }
                 _ => Err(error),
@@ -113,7 +115,7 @@ impl Rebuild {
     async fn seen_journal(&self, voucher: VoucherId) -> anyhow::Result<Option<CompletedBy>> {
         let snapshot = match self.redis.journals().snapshot(voucher).await {
             // A key of another type shows nothing.
-            Err(GateError::Refused(_) | GateError::Unexpected { .. }) => return Ok(None),
+            Err(ScriptError::Refused(_) | ScriptError::Unexpected { .. }) => return Ok(None),
             snapshot => snapshot?,
         };
         if snapshot.stock.is_none() && snapshot.journaled == 0 {
@@ -150,7 +152,7 @@ impl Filling<'_> {
         let change = redis.staged_sales().read_change_text(voucher).await?;
         let is_open = |note: &String| {
             serde_json::from_str::<StockChange>(note)
-                .is_ok_and(|note| note.state == tidegate_orders::gate::ChangeState::Open)
+                .is_ok_and(|note| note.state == tidegate_orders::scripts::ChangeState::Open)
         };
         if change.as_ref().is_some_and(is_open) {
             return Ok(Some(NotRebuilt::BeingAdjusted));
@@ -265,7 +267,7 @@ impl Filling<'_> {
         loop {
             let fields = match pages.next().await {
                 // A key of another type is replaced: a journal is a hash.
-                Err(GateError::Refused(error)) if error.details().contains("WRONGTYPE") => return Ok(()),
+                Err(ScriptError::Refused(error)) if error.details().contains("WRONGTYPE") => return Ok(()),
                 fields => fields?,
             };
             let Some(fields) = fields else { return Ok(()) };

@@ -7,7 +7,7 @@ use tidegate_compare::{Difference, RepairMethod, reconciled::DifferenceKind, tex
 use tidegate_operations::change::{Next, Plan};
 use tidegate_orders::{
     JournalNote, OrderId, Quantity, UserId, VoucherId,
-    gate::{MOST_REPAIRED, OrderRepair, RepairAction, RepairGuard, UserAfter, VoucherRepair},
+    scripts::{MOST_REPAIRED, OrderRepair, RepairAction, RepairGuard, UserAfter, VoucherRepair},
 };
 
 use crate::stock::{StockMove, StockTotals};

@@ -9,11 +9,11 @@ use tidegate_compare::Job;
 use tidegate_operations::{Stores, change::End};
 use tidegate_orders::{
     CausalReads, Incoming, Ledger, Order, OrderId, Quantity, Records, RedisStore, Slot, VoucherId,
-    gate::{
+    ledger::{Absence, Cancellation},
+    scripts::{
         HeldLimits, OrderRepair, Release, ReleaseReply, RepairAction, RepairAnswer, RepairGuard, RepairReply,
         VoucherRepair,
     },
-    ledger::{Absence, Cancellation},
 };
 use tidegate_stream::EntryId;
 

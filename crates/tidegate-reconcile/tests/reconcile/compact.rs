@@ -7,8 +7,8 @@ use fred::interfaces::StreamsInterface;
 use tidegate_compare::{Comparison, ComparisonReport, ComparisonRequest, Pace, reconciled::DifferenceKind};
 use tidegate_orders::{
     Sum,
-    gate::{AdmitReply, SumCheck},
     records::journal::Purged,
+    scripts::{AdmitReply, SumCheck},
 };
 use tidegate_reconcile::compact::{CompactReport, Compactor};
 use tidegate_stream::server_time_ms;

@@ -25,9 +25,8 @@ use tidegate_operations::{
     selection::EntryFilter,
 };
 use tidegate_orders::{
-    JournalField, JournalNote, KeyTemplates, Published, Quantity, RedisStore, VoucherId,
-    gate::{Admission, AdmitReply, Release, UserAfter},
-    schema,
+    JournalField, JournalNote, KeyTemplates, Published, Quantity, RedisStore, VoucherId, schema,
+    scripts::{Admission, AdmitReply, Release, UserAfter},
 };
 use tidegate_reconcile::{Repair, RepairPlan, RepairReport, StockTotals, VoucherFindings};
 use tidegate_stream::connect_pool;

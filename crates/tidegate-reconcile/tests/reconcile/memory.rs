@@ -13,9 +13,8 @@ use sqlx::{AssertSqlSafe, MySqlPool};
 use tidegate_compare::{Comparison, ComparisonRequest, Pace};
 use tidegate_lab::{Clock, MysqlServer, RedisServer};
 use tidegate_orders::{
-    KeyTemplates, RedisStore, Sum,
-    gate::{SaleWindow, SumCheck},
-    schema,
+    KeyTemplates, RedisStore, Sum, schema,
+    scripts::{SaleWindow, SumCheck},
 };
 use tidegate_reconcile::compact::Compactor;
 use tidegate_stream::{RedisConnectionSettings, connect_pool};

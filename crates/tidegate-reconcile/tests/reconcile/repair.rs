@@ -18,8 +18,8 @@ use tidegate_operations::{
     replay::ChosenEntries,
 };
 use tidegate_orders::{
-    gate::{StockChange, WholeChange},
     order_id::{EPOCH_SECONDS, compose, day_of, day_text},
+    scripts::{StockChange, WholeChange},
 };
 use tidegate_reconcile::{
     RedisRepairs, Repair, RepairCounts, RepairPlan, RepairReport, ReturnedWhy, Why, plan_repair,

@@ -8,7 +8,7 @@ use tidegate_compare::text::error_chain;
 use tidegate_operations::{
     InvalidInput, SystemSettings, connect, expirations::Sweeper, fleet_pause, partition_list,
 };
-use tidegate_orders::{Ledger, OrderHandler, Publisher, RedisStore, UserLocks, gate::SoldOut};
+use tidegate_orders::{Ledger, OrderHandler, Publisher, RedisStore, UserLocks, scripts::SoldOut};
 use tidegate_stream::{
     Backoff, Exclusive, Failover, GroupState, Lane, Leases, PauseSwitch, Reader, RedisError, ReplicaProbe,
     SharedReader, Stream, StreamNames, connect_reader, count_reconnects,

@@ -8,8 +8,8 @@ use tidegate_compare::text::counted;
 use tidegate_operations::{Stores, admit, admit::AdmitRequest};
 use tidegate_orders::{
     OrderId, Quantity, Subjects, UserId, VoucherId,
-    gate::{AdmitReply, GateError},
     limits::{LimitReached, RateReached},
+    scripts::{AdmitReply, ScriptError},
     traceparent::Traceparent,
 };
 
@@ -90,13 +90,13 @@ impl PartitionCommand for AdmitArgs {
         self.output.print(&report, |report| format!("order {order}: {}", sentence(&report.reply)))?;
         match report.reply {
             Ok(reply) if reply.is_admitted() => Ok(Exit::Ok),
-            Ok(_) | Err(GateError::IdTaken { .. } | GateError::OtherQuantity { .. }) => Ok(Exit::No),
-            Err(error @ GateError::Unreachable(_)) => Err(error).with_context(|| {
+            Ok(_) | Err(ScriptError::IdTaken { .. } | ScriptError::OtherQuantity { .. }) => Ok(Exit::No),
+            Err(error @ ScriptError::Unreachable(_)) => Err(error).with_context(|| {
                 format!(
                     "Failed to learn the outcome of order {order}; run the command again with --order {order}"
                 )
             }),
-            Err(error @ GateError::Unconfirmed { .. }) => {
+            Err(error @ ScriptError::Unconfirmed { .. }) => {
                 print_note(&format!(
                     "{error}. Run the command again with --order {order}: it waits for the replicas once more"
                 ));
@@ -108,7 +108,7 @@ impl PartitionCommand for AdmitArgs {
 }
 
 /// The outcome of the order, in words.
-pub fn sentence(reply: &Result<AdmitReply, GateError>) -> Cow<'static, str> {
+pub fn sentence(reply: &Result<AdmitReply, ScriptError>) -> Cow<'static, str> {
     let text = match reply {
         Ok(AdmitReply::Admitted) => "admitted",
         Ok(AdmitReply::AdmittedBefore) => "admitted before",
@@ -122,17 +122,17 @@ pub fn sentence(reply: &Result<AdmitReply, GateError>) -> Cow<'static, str> {
         Ok(AdmitReply::Paused) => "refused, the sale is paused",
         Ok(AdmitReply::Busy) => "refused, busy: workers are too far behind, or no worker is alive",
         Ok(AdmitReply::Released) => "refused, this order was admitted and released",
-        Err(GateError::IdTaken { .. }) => "refused, the order id belongs to another user's order",
-        Err(GateError::OtherQuantity { .. }) => {
+        Err(ScriptError::IdTaken { .. }) => "refused, the order id belongs to another user's order",
+        Err(ScriptError::OtherQuantity { .. }) => {
             "refused, this order was admitted before, with another quantity"
         }
-        Err(GateError::Unconfirmed { .. }) => "unsure, the replicas may not have it",
-        Err(GateError::Unreachable(_)) => "unknown, no reply came; the order may be admitted",
+        Err(ScriptError::Unconfirmed { .. }) => "unsure, the replicas may not have it",
+        Err(ScriptError::Unreachable(_)) => "unknown, no reply came; the order may be admitted",
         Ok(AdmitReply::OverLimit(reached)) => return over_limit(reached).into(),
         Ok(AdmitReply::TooFast(RateReached { name, retry_ms })) => {
             return format!("refused, too fast for the rate {name}: try again in {retry_ms} ms").into();
         }
-        Err(GateError::NoSubject { name, .. }) => {
+        Err(ScriptError::NoSubject { name, .. }) => {
             return format!("not admitted, a limit counts by {name}: add --subject {name}=...").into();
         }
         Err(_) => "not admitted, Redis answered with an error",

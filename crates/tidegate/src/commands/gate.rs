@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use tidegate_http::gate::{HttpGate, Stopped};
-use tidegate_orders::gate::SoldOut;
+use tidegate_orders::scripts::SoldOut;
 use tidegate_worker::service;
 use tokio_util::sync::CancellationToken;
 

@@ -169,7 +169,7 @@ mod tests {
     use tidegate_compare::reconciled::DifferenceKind;
     use tidegate_compare::{Difference, DifferenceCause, RepairMethod};
     use tidegate_operations::{Ending, Report};
-    use tidegate_orders::gate::RepairGuard;
+    use tidegate_orders::scripts::RepairGuard;
     use tidegate_reconcile::{StockTotals, VoucherFindings};
 
     use super::*;

@@ -8,7 +8,7 @@ use tidegate_operations::{
 };
 use tidegate_orders::{
     Quantity, Subjects, UserId, VoucherId,
-    gate::{AdmitReply, GateError},
+    scripts::{AdmitReply, ScriptError},
 };
 
 use super::admit::{parse_subject, sentence};
@@ -62,7 +62,7 @@ impl PartitionCommand for VoucherCheckArgs {
         let would = admit::would_admit(redis, &request).await;
         if let Err(error) = would.reply {
             return match error {
-                error @ GateError::NoSubject { .. } => Err(WrongUsage(error.to_string()).into()),
+                error @ ScriptError::NoSubject { .. } => Err(WrongUsage(error.to_string()).into()),
                 error => Err(error).context("Failed to ask Redis"),
             };
         }

@@ -12,7 +12,7 @@ use tidegate_operations::{
         stock_change::{StockChangeRequest, described},
     },
 };
-use tidegate_orders::{VoucherId, gate::StockChange};
+use tidegate_orders::{VoucherId, scripts::StockChange};
 
 use crate::{
     commands::voucher_stock,

@@ -12,7 +12,7 @@ use tidegate_operations::{
         load::{self, LoadOutcome, LoadRefusal, LoadRequest, LoadState},
     },
 };
-use tidegate_orders::{VoucherId, gate::JournalUse};
+use tidegate_orders::{VoucherId, scripts::JournalUse};
 
 use crate::{
     exit::{Exit, WrongUsage},

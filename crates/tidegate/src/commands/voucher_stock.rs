@@ -13,7 +13,7 @@ use tidegate_operations::{
         },
     },
 };
-use tidegate_orders::{CampaignId, VoucherId, gate::StockTransfer};
+use tidegate_orders::{CampaignId, VoucherId, scripts::StockTransfer};
 
 use crate::{
     command_line::CommandLine,
@@ -304,7 +304,7 @@ fn refused_text(state: &StockChangeState) -> String {
 
 #[cfg(test)]
 mod tests {
-    use tidegate_orders::gate::{NotedTransfer, StockChange};
+    use tidegate_orders::scripts::{NotedTransfer, StockChange};
 
     use super::*;
 

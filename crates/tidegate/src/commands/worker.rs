@@ -14,7 +14,7 @@ use tidegate_http::{
     gate::{self, Stopped},
 };
 use tidegate_operations::partition_change::late;
-use tidegate_orders::gate::SoldOut;
+use tidegate_orders::scripts::SoldOut;
 use tidegate_worker::{NameTaken, Process, Traces, View, pause_signals::PauseSignals, service};
 
 use crate::{config::Settings, exit::Exit, signals::Signals};

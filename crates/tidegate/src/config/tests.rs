@@ -472,7 +472,7 @@ fn names_of_fields_with_which_an_entry_could_be_read_in_two_ways_are_refused() {
     }
     let found = problems(load(&sets(&["fields.user=id", "fields.id=orderId"]), &[])).concat();
     assert!(
-        found.contains("fields.user = \"id\" is what the gate's own entries call the field of fields.id"),
+        found.contains("fields.user = \"id\" is the name that lua/admit.lua gives to the field of fields.id"),
         "{found}"
     );
 }

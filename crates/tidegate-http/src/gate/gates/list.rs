@@ -5,7 +5,7 @@ use std::time::Duration;
 use fred::prelude::FredResult;
 use futures_util::future::join_all;
 use tidegate_operations::partition_list::{self, KeptList};
-use tidegate_orders::{RedisStore, gate::GateError, gate_notes};
+use tidegate_orders::{RedisStore, gate_notes, scripts::ScriptError};
 use tokio::time::timeout;
 
 use super::{Gates, PartitionStores};
@@ -52,9 +52,9 @@ impl Gates {
         let tell = async |redis: &RedisStore| {
             match timeout(PATIENCE, tell(redis))
             .await
-            .map(|told| told.map_err(GateError::from))
+            .map(|told| told.map_err(ScriptError::from))
         {
-            Ok(Err(error @ GateError::Refused(_))) => self.note_refused.call_once(|| {
+            Ok(Err(error @ ScriptError::Refused(_))) => self.note_refused.call_once(|| {
                 let pattern = format!("~{}*", redis.keys().partition_list().gate("").as_str_lossy());
                 tracing::warn!(
                     %error, pattern,

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, bail};
 use tidegate_orders::{
-    CampaignId, VoucherId, gate::LimitReply, limit_rows, limits::LimitOwner, records::vouchers,
+    CampaignId, VoucherId, limit_rows, limits::LimitOwner, records::vouchers, scripts::LimitReply,
 };
 
 use super::{VoucherStores, campaign_of, regions};

@@ -1,6 +1,6 @@
 //! Tests which vouchers may be put on sale, and which loads ask a question.
 
-use tidegate_orders::gate::Pause;
+use tidegate_orders::scripts::Pause;
 
 use super::*;
 
@@ -41,7 +41,7 @@ fn a_voucher_that_is_or_was_on_sale_on_either_side_is_refused() {
 fn what_a_load_left_is_known_by_its_stocks_and_its_window() {
     let end = Some(Timestamp::from_millisecond(2_000).unwrap());
     let request = LoadRequest {
-        journal: tidegate_orders::gate::JournalUse::Complete,
+        journal: tidegate_orders::scripts::JournalUse::Complete,
         voucher: VoucherId::try_from(7).unwrap(),
         stock: 100,
         begin: None,

@@ -3,8 +3,8 @@
 use tidegate_compare::text::counted;
 use tidegate_orders::{
     VoucherId,
-    gate::{ChangeState, NotedTransfer, StockChange, WholeChange},
     records::by_hand::set_initial_stock,
+    scripts::{ChangeState, NotedTransfer, StockChange, WholeChange},
 };
 
 use super::{ChangedStocks, Instead, StockChangeRequest, StockOutcome, StockRefusal, StockSide, described};
@@ -180,7 +180,7 @@ fn check_units(side: &StockSide, initial: i64, is_alone: bool) -> Result<(), Sto
 
 #[cfg(test)]
 mod tests {
-    use tidegate_orders::{gate::StockTransfer, records::vouchers::VoucherRow};
+    use tidegate_orders::{records::vouchers::VoucherRow, scripts::StockTransfer};
 
     use super::*;
 

@@ -3,8 +3,8 @@
 
 use tidegate_orders::{
     VoucherId,
-    gate::{ChangeReply, ChangeState, GateError, StockChange, WholeChange},
     records::vouchers::RowRefusal,
+    scripts::{ChangeReply, ChangeState, ScriptError, StockChange, WholeChange},
     stock_change::{Applied, Begun, StockChangeError, apply_to_mysql},
 };
 
@@ -36,10 +36,10 @@ impl Steps<'_> {
 
     /// Decides what a failed note means. If Redis clearly refused it, there is no note, unless an earlier call whose
     /// reply was lost had written it.
-    async fn not_begun(self, error: &GateError) -> Ended {
+    async fn not_begun(self, error: &ScriptError) -> Ended {
         let (voucher, change) = &self.whole.sides[0];
         match (error, self.stores.redis.sales().read_change(*voucher).await) {
-            (GateError::Refused(_), Ok(note)) if note.as_ref().is_none_or(|note| note.id != change.id) => {
+            (ScriptError::Refused(_), Ok(note)) if note.as_ref().is_none_or(|note| note.id != change.id) => {
                 refused(format!("{error}; nothing was changed on either side"))
             }
             _ => unfinished(format!("Redis may have noted it, and MySQL does not have it: {error}")),
@@ -91,7 +91,7 @@ impl Steps<'_> {
         match redis.sales().end_change(&self.whole.without(lost), ChangeState::Done).await {
             Ok(ChangeReply::Done) => (whole, lost.map(|lost| self.compare(lost))),
             Ok(reply) => unfinished(format!("MySQL has it, and {}", self.refusal(reply))),
-            Err(error @ GateError::Refused(_)) => {
+            Err(error @ ScriptError::Refused(_)) => {
                 unfinished(format!("MySQL has it, and Redis not yet: {error}"))
             }
             Err(error) => unfinished(format!("MySQL has it, and Redis may have it or not: {error}")),

@@ -7,8 +7,8 @@ use secrecy::SecretString;
 use tidegate_http::{AttemptRate, AttemptSettings, CallerSettings, GateSettings, TlsSettings};
 use tidegate_operations::busy_marker::BusyMarkerSettings;
 use tidegate_orders::{
-    gate::{Confirmation, ConfirmedIn},
     limits::{MOST_SUBJECTS, SubjectName},
+    scripts::{Confirmation, ConfirmedIn},
 };
 use tidegate_worker::WorkerSettings;
 

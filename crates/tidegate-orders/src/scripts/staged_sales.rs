@@ -7,7 +7,7 @@ use fred::{
 use futures_util::future::{join_all, try_join_all};
 use tidegate_stream::{EntryId, Script};
 
-use super::{GateError, access::RedisAccess, sales::SaleWindow, scan_keys, understood};
+use super::{ScriptError, access::RedisAccess, sales::SaleWindow, scan_keys, understood};
 use crate::{
     keys::{Keys, naming, staged},
     order::{OrderId, UserId, VoucherId},
@@ -114,13 +114,13 @@ impl StagedSales {
     /// Writes notes over existing ones, and marks users as buyers. It does not report which notes existed.
     ///
     /// # Errors
-    /// See [`GateError`]. Then the rebuild must start again, because it is unknown how much was written.
+    /// See [`ScriptError`]. Then the rebuild must start again, because it is unknown how much was written.
     pub async fn stage(
         &self,
         staged: &mut StagedSale,
         notes: &[(OrderId, String)],
         buyers: &[UserId],
-    ) -> Result<(), GateError> {
+    ) -> Result<(), ScriptError> {
         let notes: Vec<(Value, Value)> =
             notes.iter().map(|(order, note)| (order.to_string().into(), note.as_str().into())).collect();
         self.stage_fields(staged, &notes).await?;
@@ -135,7 +135,7 @@ impl StagedSales {
         &self,
         staged: &mut StagedSale,
         notes: &[(&str, String)],
-    ) -> Result<(), GateError> {
+    ) -> Result<(), ScriptError> {
         let notes: Vec<(Value, Value)> =
             notes.iter().map(|(field, note)| ((*field).into(), note.as_str().into())).collect();
         self.stage_fields(staged, &notes).await
@@ -149,7 +149,7 @@ impl StagedSales {
         &self,
         staged: &mut StagedSale,
         notes: &[(OrderId, String)],
-    ) -> Result<Vec<bool>, GateError> {
+    ) -> Result<Vec<bool>, ScriptError> {
         let client = self.access.pool.next();
         let mut all = Vec::with_capacity(notes.len());
         for piece in notes.chunks(PIECE) {
@@ -166,7 +166,7 @@ impl StagedSales {
     ///
     /// # Errors
     /// As [`StagedSales::stage`].
-    pub async fn stage_buyers(&self, staged: &mut StagedSale, buyers: &[UserId]) -> Result<(), GateError> {
+    pub async fn stage_buyers(&self, staged: &mut StagedSale, buyers: &[UserId]) -> Result<(), ScriptError> {
         for piece in buyers.chunks(PIECE) {
             let key = staged.buyers.clone();
             let args = piece.iter().map(|user| Value::from(user.to_string()));
@@ -178,8 +178,8 @@ impl StagedSales {
     /// Whether each of these orders still has no note.
     ///
     /// # Errors
-    /// See [`GateError`].
-    pub async fn unstaged(&self, staged: &StagedSale, orders: &[OrderId]) -> Result<Vec<bool>, GateError> {
+    /// See [`ScriptError`].
+    pub async fn unstaged(&self, staged: &StagedSale, orders: &[OrderId]) -> Result<Vec<bool>, ScriptError> {
         if orders.is_empty() {
             return Ok(Vec::new());
         }
@@ -188,7 +188,11 @@ impl StagedSales {
         Ok(notes.iter().map(Value::is_null).collect())
     }
 
-    async fn stage_fields(&self, staged: &mut StagedSale, notes: &[(Value, Value)]) -> Result<(), GateError> {
+    async fn stage_fields(
+        &self,
+        staged: &mut StagedSale,
+        notes: &[(Value, Value)],
+    ) -> Result<(), ScriptError> {
         for piece in notes.chunks(PIECE) {
             let key = staged.journal.clone();
             let args = piece.iter().flat_map(|(field, note)| [field.clone(), note.clone()]);
@@ -203,7 +207,7 @@ impl StagedSales {
         command: &'static str,
         key: Key,
         args: impl Iterator<Item = Value>,
-    ) -> Result<u64, GateError> {
+    ) -> Result<u64, ScriptError> {
         let client = self.access.pool.next();
         let custom = |command| CustomCommand::new_static(command, ClusterHash::FirstKey, false);
         let args: Vec<Value> = std::iter::once(Value::from(key.clone())).chain(args).collect();
@@ -219,8 +223,8 @@ impl StagedSales {
     /// The text of the note of the last change of a voucher's stock, whatever it says. None: there is no note.
     ///
     /// # Errors
-    /// See [`GateError`].
-    pub async fn read_change_text(&self, voucher: VoucherId) -> Result<Option<String>, GateError> {
+    /// See [`ScriptError`].
+    pub async fn read_change_text(&self, voucher: VoucherId) -> Result<Option<String>, ScriptError> {
         let key = self.access.keys.voucher(voucher);
         Ok(self.access.pool.hget(&key, "change").await.map_err(|error| naming(&key, error))?)
     }
@@ -229,8 +233,8 @@ impl StagedSales {
     /// after [`NewSale::last`]. A pause stays.
     ///
     /// # Errors
-    /// See [`GateError`]. The call may be repeated.
-    pub async fn cut_over(&self, staged: &StagedSale, new: &NewSale) -> Result<CutOverReply, GateError> {
+    /// See [`ScriptError`]. The call may be repeated.
+    pub async fn cut_over(&self, staged: &StagedSale, new: &NewSale) -> Result<CutOverReply, ScriptError> {
         let (keys, voucher) = (&self.access.keys, staged.voucher);
         let (stock, other_name) = match new.has_limits {
             true => (keys.limited(voucher), keys.stock(voucher)),
@@ -272,7 +276,7 @@ impl StagedSales {
         Ok(reply)
     }
 
-    async fn is_made_complete_by(&self, voucher: VoucherId, id: &str) -> Result<bool, GateError> {
+    async fn is_made_complete_by(&self, voucher: VoucherId, id: &str) -> Result<bool, ScriptError> {
         let key = self.access.keys.journal(voucher);
         let note: Option<String> =
             self.access.pool.hget(&key, COMPLETE).await.map_err(|error| naming(&key, error))?;
@@ -282,8 +286,8 @@ impl StagedSales {
     /// Removes the keys that rebuilds have staged and not cut over, of all vouchers. Scans all keys.
     ///
     /// # Errors
-    /// See [`GateError`].
-    pub async fn remove_staged(&self) -> Result<usize, GateError> {
+    /// See [`ScriptError`].
+    pub async fn remove_staged(&self) -> Result<usize, ScriptError> {
         let mut found = Vec::new();
         for pattern in [self.access.keys.all_buyers(), self.access.keys.journals()] {
             found.extend(scan_keys(&self.access.pool, &pattern.staged_glob()).await?);

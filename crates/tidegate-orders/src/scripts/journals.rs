@@ -13,7 +13,7 @@ use fred::{
 use futures_util::future::try_join_all;
 use tidegate_stream::Script;
 
-use super::{GateError, ScanPages, access::RedisAccess};
+use super::{ScanPages, ScriptError, access::RedisAccess};
 use crate::{
     keys::naming,
     order::{OrderId, UserId, VoucherId},
@@ -54,11 +54,11 @@ impl Journals {
     /// Those of these orders that the journals hold as released. Reads only.
     ///
     /// # Errors
-    /// See [`GateError`].
+    /// See [`ScriptError`].
     pub async fn released(
         &self,
         orders: &[(VoucherId, OrderId)],
-    ) -> Result<HashSet<(VoucherId, OrderId)>, GateError> {
+    ) -> Result<HashSet<(VoucherId, OrderId)>, ScriptError> {
         let entries = self.journal_entries(orders).await?;
         Ok(entries.into_iter().filter(|(_, entry)| entry.is_release()).map(|(order, _)| order).collect())
     }
@@ -67,11 +67,11 @@ impl Journals {
     /// since. Reads only.
     ///
     /// # Errors
-    /// See [`GateError`].
+    /// See [`ScriptError`].
     pub async fn never_lost(
         &self,
         orders: &[(VoucherId, OrderId)],
-    ) -> Result<HashSet<(VoucherId, OrderId)>, GateError> {
+    ) -> Result<HashSet<(VoucherId, OrderId)>, ScriptError> {
         let entries = self.journal_entries(orders).await?;
         let is_whole = |entry: &JournalNote| !entry.is_release() && entry.repaired.is_none();
         Ok(entries.into_iter().filter(|(_, entry)| is_whole(entry)).map(|(order, _)| order).collect())
@@ -80,11 +80,11 @@ impl Journals {
     /// Those of these orders that have a note in the journals, whatever it says. Reads only.
     ///
     /// # Errors
-    /// See [`GateError`].
+    /// See [`ScriptError`].
     pub async fn journaled(
         &self,
         orders: &[(VoucherId, OrderId)],
-    ) -> Result<HashSet<(VoucherId, OrderId)>, GateError> {
+    ) -> Result<HashSet<(VoucherId, OrderId)>, ScriptError> {
         Ok(self.journal_entries(orders).await?.into_keys().collect())
     }
 
@@ -92,11 +92,11 @@ impl Journals {
     /// hold them. Reads only.
     ///
     /// # Errors
-    /// See [`GateError`].
+    /// See [`ScriptError`].
     pub async fn under_limits(
         &self,
         orders: &[(VoucherId, OrderId)],
-    ) -> Result<HashMap<(VoucherId, OrderId), UnderLimits>, GateError> {
+    ) -> Result<HashMap<(VoucherId, OrderId), UnderLimits>, ScriptError> {
         let entries = self.journal_entries(orders).await?;
         Ok(entries.into_iter().filter_map(|(order, entry)| Some((order, entry.limited?))).collect())
     }
@@ -106,11 +106,11 @@ impl Journals {
     /// Reads only.
     ///
     /// # Errors
-    /// See [`GateError`].
+    /// See [`ScriptError`].
     pub async fn are_of_others(
         &self,
         orders: &[(OrderId, UserId, VoucherId)],
-    ) -> Result<Vec<bool>, GateError> {
+    ) -> Result<Vec<bool>, ScriptError> {
         let ids: Vec<_> = orders.iter().map(|(order, _, voucher)| (*voucher, *order)).collect();
         let entries = self.journal_entries(&ids).await?;
         let is_of_another = |(order, user, voucher): &(OrderId, UserId, VoucherId)| {
@@ -124,7 +124,7 @@ impl Journals {
     pub(crate) async fn journal_entries(
         &self,
         orders: &[(VoucherId, OrderId)],
-    ) -> Result<HashMap<(VoucherId, OrderId), JournalNote>, GateError> {
+    ) -> Result<HashMap<(VoucherId, OrderId), JournalNote>, ScriptError> {
         let mut by_voucher: BTreeMap<VoucherId, Vec<OrderId>> = BTreeMap::new();
         for (voucher, order) in orders {
             by_voucher.entry(*voucher).or_default().push(*order);
@@ -136,7 +136,9 @@ impl Journals {
             let notes: Vec<Option<Bytes>> = notes.map_err(|error| naming(&key, error))?;
             let entry = |note: Bytes| JournalNote::parse(&note).unwrap_or_default();
             let noted = orders.into_iter().zip(notes);
-            Ok::<_, GateError>(noted.filter_map(move |(order, note)| Some(((voucher, order), entry(note?)))))
+            Ok::<_, ScriptError>(
+                noted.filter_map(move |(order, note)| Some(((voucher, order), entry(note?)))),
+            )
         };
         Ok(try_join_all(by_voucher.into_iter().map(of_voucher)).await?.into_iter().flatten().collect())
     }
@@ -145,11 +147,11 @@ impl Journals {
     /// Unix milliseconds. Its units must be released if no other program can have released them. Reads only.
     ///
     /// # Errors
-    /// See [`GateError`].
+    /// See [`ScriptError`].
     pub async fn held_since(
         &self,
         orders: &[(OrderId, UserId, VoucherId)],
-    ) -> Result<Vec<Option<i64>>, GateError> {
+    ) -> Result<Vec<Option<i64>>, ScriptError> {
         let ids: Vec<_> = orders.iter().map(|(order, _, voucher)| (*voucher, *order)).collect();
         let entries = self.journal_entries(&ids).await?;
         let complete = self.complete(ids.iter().map(|(voucher, _)| *voucher)).await?;
@@ -165,11 +167,11 @@ impl Journals {
     /// reports it. Reads only.
     ///
     /// # Errors
-    /// See [`GateError`].
+    /// See [`ScriptError`].
     pub(crate) async fn surely_released(
         &self,
         orders: &[(VoucherId, OrderId)],
-    ) -> Result<HashSet<(VoucherId, OrderId)>, GateError> {
+    ) -> Result<HashSet<(VoucherId, OrderId)>, ScriptError> {
         let mut released = self.released(orders).await?;
         let complete = self.complete(released.iter().map(|(voucher, _)| *voucher)).await?;
         released.retain(|(voucher, _)| complete.contains(voucher));
@@ -180,13 +182,13 @@ impl Journals {
     async fn complete(
         &self,
         vouchers: impl Iterator<Item = VoucherId>,
-    ) -> Result<BTreeSet<VoucherId>, GateError> {
+    ) -> Result<BTreeSet<VoucherId>, ScriptError> {
         let vouchers: BTreeSet<VoucherId> = vouchers.collect();
         let is_complete = async |voucher: VoucherId| {
             let key = self.access.keys.journal(voucher);
             let noted: Vec<Option<Bytes>> =
                 self.access.pool.hmget(&key, vec![COMPLETE]).await.map_err(|error| naming(&key, error))?;
-            Ok::<_, GateError>(noted.iter().any(Option::is_some).then_some(voucher))
+            Ok::<_, ScriptError>(noted.iter().any(Option::is_some).then_some(voucher))
         };
         Ok(try_join_all(vouchers.into_iter().map(is_complete)).await?.into_iter().flatten().collect())
     }
@@ -196,8 +198,8 @@ impl Journals {
     /// in pieces, and keeps none of them in memory.
     ///
     /// # Errors
-    /// See [`GateError`].
-    pub async fn check_sum(&self, voucher: VoucherId, most: u64) -> Result<SumCheck, GateError> {
+    /// See [`ScriptError`].
+    pub async fn check_sum(&self, voucher: VoucherId, most: u64) -> Result<SumCheck, ScriptError> {
         let mut check = SumCheck::NotComplete;
         for _ in 0..MOST_LOOKS {
             let snapshot = self.snapshot(voucher).await?;
@@ -216,7 +218,7 @@ impl Journals {
         Ok(check)
     }
 
-    async fn sum_since(&self, voucher: VoucherId, snapshot: JournalSnapshot) -> Result<Sum, GateError> {
+    async fn sum_since(&self, voucher: VoucherId, snapshot: JournalSnapshot) -> Result<Sum, ScriptError> {
         let mut sum = JournalSum::new(snapshot);
         let mut pages = ScanPages::of_journal_by(&self.access, voucher);
         while let Some(fields) = pages.next().await? {
@@ -233,9 +235,9 @@ impl Journals {
     /// not depend on the size of the journal.
     ///
     /// # Errors
-    /// See [`GateError`]. A key of another type is [`GateError::Refused`]; a stock that is not a number is
-    /// [`GateError::Unexpected`].
-    pub async fn snapshot(&self, voucher: VoucherId) -> Result<JournalSnapshot, GateError> {
+    /// See [`ScriptError`]. A key of another type is [`ScriptError::Refused`]; a stock that is not a number is
+    /// [`ScriptError::Unexpected`].
+    pub async fn snapshot(&self, voucher: VoucherId) -> Result<JournalSnapshot, ScriptError> {
         let keys = vec![
             self.access.keys.stock(voucher),
             self.access.keys.journal(voucher),
@@ -243,7 +245,7 @@ impl Journals {
             self.access.keys.limited(voucher),
         ];
         let reply = self.snapshot.call(&self.access.pool, keys, Vec::new()).await?;
-        let snapshot = read(&reply).ok_or_else(|| GateError::Unexpected {
+        let snapshot = read(&reply).ok_or_else(|| ScriptError::Unexpected {
             place: format!("the stock or the stream of voucher {voucher}"),
             got: format!("{reply:?}"),
         })?;
@@ -259,8 +261,8 @@ impl Journals {
     /// Reads the clock of Redis, in Unix milliseconds.
     ///
     /// # Errors
-    /// See [`GateError`].
-    pub async fn clock_ms(&self) -> Result<i64, GateError> {
+    /// See [`ScriptError`].
+    pub async fn clock_ms(&self) -> Result<i64, ScriptError> {
         let time = CustomCommand::new_static("TIME", ClusterHash::Random, false);
         let (seconds, micros): (i64, i64) = self.access.pool.next().custom(time, Vec::<Value>::new()).await?;
         Ok(seconds * 1000 + micros / 1000)

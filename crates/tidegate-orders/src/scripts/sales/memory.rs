@@ -5,7 +5,7 @@ use fred::{
     types::{ClusterHash, CustomCommand, Value},
 };
 
-use crate::gate::{GateError, Sales};
+use crate::scripts::{Sales, ScriptError};
 use crate::{keys::naming, limits::LimitOwner, order::VoucherId};
 
 impl Sales {
@@ -13,8 +13,8 @@ impl Sales {
     /// them from a few members of each key, so the call costs the same for any size.
     ///
     /// # Errors
-    /// See [`GateError`].
-    pub async fn memory_bytes(&self, voucher: VoucherId) -> Result<u64, GateError> {
+    /// See [`ScriptError`].
+    pub async fn memory_bytes(&self, voucher: VoucherId) -> Result<u64, ScriptError> {
         let keys = &self.access.keys;
         let mut bytes = 0;
         let uses = keys.limits(LimitOwner::Voucher(voucher)).uses();

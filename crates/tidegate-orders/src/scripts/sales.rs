@@ -18,7 +18,7 @@ pub use self::{
     delist::{DelistReply, RemovedKeys, SaleKeys},
     stock_change::{ChangeReply, ChangeState, NotedTransfer, StockChange, StockTransfer, WholeChange},
 };
-use super::{GateError, access::RedisAccess, understood};
+use super::{ScriptError, access::RedisAccess, understood};
 use crate::{
     keys::naming,
     order::VoucherId,
@@ -190,14 +190,14 @@ impl Sales {
     /// earlier sale stay buyers.
     ///
     /// # Errors
-    /// See [`GateError`]. More than 13 digits of stock, or a window that ends before it begins, are
-    /// [`GateError::Refused`].
+    /// See [`ScriptError`]. More than 13 digits of stock, or a window that ends before it begins, are
+    /// [`ScriptError::Refused`].
     pub async fn load(
         &self,
         voucher: VoucherId,
         stock: u64,
         window: SaleWindow,
-    ) -> Result<LoadReply, GateError> {
+    ) -> Result<LoadReply, ScriptError> {
         self.load_with(voucher, stock, window, JournalUse::Complete).await
     }
 
@@ -211,7 +211,7 @@ impl Sales {
         stock: u64,
         window: SaleWindow,
         journal: JournalUse,
-    ) -> Result<LoadReply, GateError> {
+    ) -> Result<LoadReply, ScriptError> {
         let keys = vec![
             self.access.keys.stock(voucher),
             self.access.keys.voucher(voucher),
@@ -235,8 +235,8 @@ impl Sales {
     /// together with all others into a pause on its own.
     ///
     /// # Errors
-    /// See [`GateError`].
-    pub async fn pause(&self, voucher: VoucherId, scope: PauseScope) -> Result<bool, GateError> {
+    /// See [`ScriptError`].
+    pub async fn pause(&self, voucher: VoucherId, scope: PauseScope) -> Result<bool, ScriptError> {
         let (keys, args) = (vec![self.access.keys.voucher(voucher)], vec![scope.word().into()]);
         understood("pause.lua", &self.pause.call(&self.access.pool, keys, args).await?, flag)
     }
@@ -245,15 +245,15 @@ impl Sales {
     /// all others. Returns whether this call ended one.
     ///
     /// # Errors
-    /// See [`GateError`].
-    pub async fn resume(&self, voucher: VoucherId, scope: PauseScope) -> Result<bool, GateError> {
+    /// See [`ScriptError`].
+    pub async fn resume(&self, voucher: VoucherId, scope: PauseScope) -> Result<bool, ScriptError> {
         let (keys, args) = (vec![self.access.keys.voucher(voucher)], vec![scope.word().into()]);
         understood("resume.lua", &self.resume.call(&self.access.pool, keys, args).await?, flag)
     }
 
     /// Reads whether the sales of many vouchers are paused, in one round trip. Each has its own answer, in the same
     /// order: a key of another type does not affect the other vouchers.
-    pub async fn read_pauses(&self, vouchers: &[VoucherId]) -> Vec<Result<Pause, GateError>> {
+    pub async fn read_pauses(&self, vouchers: &[VoucherId]) -> Vec<Result<Pause, ScriptError>> {
         let client = self.access.pool.next();
         join_all(vouchers.iter().map(|voucher| async {
             let key = self.access.keys.voucher(*voucher);
@@ -269,8 +269,8 @@ impl Sales {
     /// different moments.
     ///
     /// # Errors
-    /// See [`GateError`].
-    pub async fn read_voucher(&self, voucher: VoucherId) -> Result<VoucherState, GateError> {
+    /// See [`ScriptError`].
+    pub async fn read_voucher(&self, voucher: VoucherId) -> Result<VoucherState, ScriptError> {
         let (plain_key, limited_key) = (self.access.keys.stock(voucher), self.access.keys.limited(voucher));
         let sale_key = self.access.keys.voucher(voucher);
         let (buyers_key, journal_key) = (self.access.keys.buyers(voucher), self.access.keys.journal(voucher));
@@ -321,16 +321,16 @@ pub(super) fn flag(code: i64) -> Option<bool> {
     }
 }
 
-fn timestamp(key: &Key, field: &str, ms: Option<String>) -> Result<Option<Timestamp>, GateError> {
+fn timestamp(key: &Key, field: &str, ms: Option<String>) -> Result<Option<Timestamp>, ScriptError> {
     let place = || format!("{field} of {}", key.as_str_lossy());
     let Some(ms) = number(place, ms)? else { return Ok(None) };
     Timestamp::from_millisecond(ms).map(Some).map_err(|_| not_understood(place(), &ms.to_string()))
 }
 
-fn number(place: impl Fn() -> String, text: Option<String>) -> Result<Option<i64>, GateError> {
+fn number(place: impl Fn() -> String, text: Option<String>) -> Result<Option<i64>, ScriptError> {
     text.map(|text| text.parse().map_err(|_| not_understood(place(), &text))).transpose()
 }
 
-fn not_understood(place: String, got: &str) -> GateError {
-    GateError::Unexpected { place, got: format!("{got:?}") }
+fn not_understood(place: String, got: &str) -> ScriptError {
+    ScriptError::Unexpected { place, got: format!("{got:?}") }
 }

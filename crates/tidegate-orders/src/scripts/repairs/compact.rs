@@ -2,7 +2,7 @@
 
 use fred::types::Value;
 
-use crate::gate::{GateError, Repairs, understood};
+use crate::scripts::{Repairs, ScriptError, understood};
 use crate::{
     order::{OrderId, VoucherId},
     records::journal::{JournalNote, write},
@@ -76,13 +76,13 @@ impl Repairs {
     /// meanwhile is left as it is.
     ///
     /// # Errors
-    /// See [`GateError`]. The call may be repeated: no order is compacted twice.
+    /// See [`ScriptError`]. The call may be repeated: no order is compacted twice.
     pub async fn compact(
         &self,
         voucher: VoucherId,
         before_ms: i64,
         orders: &[OrderCompaction],
-    ) -> Result<CompactReply, GateError> {
+    ) -> Result<CompactReply, ScriptError> {
         let mut args: Vec<Value> = Vec::with_capacity(1 + 5 * orders.len());
         args.push(before_ms.to_string().into());
         for OrderCompaction { order, found, becomes, units, change } in orders {

@@ -10,7 +10,7 @@ use fred::{clients::Pool, error::Error, types::Value};
 use tidegate_stream::Script;
 
 use super::{
-    Admission, AdmitReply, GateError, Release, ReleaseReply, UserAfter,
+    Admission, AdmitReply, Release, ReleaseReply, ScriptError, UserAfter,
     access::RedisAccess,
     idempotency::{AdmitScript, Decided, RequestKey},
     of_order, understood,
@@ -67,7 +67,7 @@ impl LimitedCalls {
         admission: &Admission,
         key: Option<&RequestKey>,
         traceparent: Value,
-    ) -> Result<LimitedReply<Decided<AdmitReply>>, GateError> {
+    ) -> Result<LimitedReply<Decided<AdmitReply>>, ScriptError> {
         let Admission { order, user, voucher, quantity, ref subjects, .. } = *admission;
         let mut args = vec![
             order.get().into(),
@@ -100,7 +100,7 @@ impl LimitedCalls {
                     return Ok(LimitedReply::NoLimits);
                 }
                 Err(Told::Campaign(campaign)) => self.remember(voucher, Some(campaign)),
-                Err(Told::NoSubject(name)) => return Err(GateError::NoSubject { voucher, name }),
+                Err(Told::NoSubject(name)) => return Err(ScriptError::NoSubject { voucher, name }),
                 Err(Told::Other(error)) => return Err(of_order(order, error)),
             }
         }
@@ -108,7 +108,7 @@ impl LimitedCalls {
     }
 
     /// Releases an order of a voucher with limits, even if the order was admitted without limits.
-    pub(super) async fn release(&self, release: &Release) -> Result<ReleaseReply, GateError> {
+    pub(super) async fn release(&self, release: &Release) -> Result<ReleaseReply, ScriptError> {
         let Release { order, user, voucher, units, user_after, ref by } = *release;
         let mut campaign = self.campaign_of(voucher);
         let free = match user_after {
@@ -183,7 +183,7 @@ impl Told {
     }
 }
 
-fn admit_reply(reply: &Value) -> Result<AdmitReply, GateError> {
+fn admit_reply(reply: &Value) -> Result<AdmitReply, ScriptError> {
     if let Value::Array(parts) = reply {
         let texts: Vec<String> = parts.iter().map(|part| part.as_string().unwrap_or_default()).collect();
         match &texts.iter().map(String::as_str).collect::<Vec<_>>()[..] {
@@ -206,7 +206,7 @@ fn admit_reply(reply: &Value) -> Result<AdmitReply, GateError> {
     understood("admit_limited.lua", reply, AdmitReply::from_code)
 }
 
-fn changes_again_and_again(script: &str) -> GateError {
+fn changes_again_and_again(script: &str) -> ScriptError {
     let got = "a voucher whose campaign changes again and again".to_owned();
-    GateError::Unexpected { place: script.to_owned(), got }
+    ScriptError::Unexpected { place: script.to_owned(), got }
 }

@@ -13,7 +13,7 @@ use std::{
 use tokio::sync::oneshot;
 
 use super::{
-    Admission, AdmitReply, GateError,
+    Admission, AdmitReply, ScriptError,
     idempotency::{Decided, RequestKey},
 };
 use crate::order::VoucherId;
@@ -23,7 +23,7 @@ const CALLS: usize = 2;
 /// The maximum number of orders in one call. Redis serves no other client meanwhile, for about half a millisecond.
 pub(super) const MOST: usize = 64;
 
-pub(super) type AdmitResult = Result<Decided<AdmitReply>, GateError>;
+pub(super) type AdmitResult = Result<Decided<AdmitReply>, ScriptError>;
 
 /// A request that waits in a batch.
 #[derive(Clone, Debug)]

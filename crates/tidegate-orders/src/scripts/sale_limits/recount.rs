@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use fred::types::{Key, Value};
 
-use crate::gate::{GateError, SaleLimits};
+use crate::scripts::{SaleLimits, ScriptError};
 use crate::{
     limits::LimitOwner,
     order::{CampaignId, Quantity, UserId, Uses, VoucherId},
@@ -62,8 +62,8 @@ impl SaleLimits {
     /// Raises the counters in Redis to what these orders hold, and lowers none. Returns how many counters were raised.
     ///
     /// # Errors
-    /// See [`GateError`]. The call may be repeated.
-    pub async fn recount(&self, held: &HeldLimits) -> Result<u64, GateError> {
+    /// See [`ScriptError`]. The call may be repeated.
+    pub async fn recount(&self, held: &HeldLimits) -> Result<u64, ScriptError> {
         let mut fields: BTreeMap<LimitOwner, Vec<[Value; 3]>> = BTreeMap::new();
         for ((owner, field), Count { window, orders, units }) in &held.counts {
             let counts = format!("{orders}:{units}");
@@ -84,11 +84,11 @@ impl SaleLimits {
         Ok(raised)
     }
 
-    async fn raise(&self, key: &Key, fields: &[[Value; 3]]) -> Result<u64, GateError> {
+    async fn raise(&self, key: &Key, fields: &[[Value; 3]]) -> Result<u64, ScriptError> {
         let args = fields.iter().flatten().cloned().collect();
         let reply = self.recount.call(&self.access.pool, vec![key.clone()], args).await?;
         let raised = reply.as_i64().and_then(|raised| u64::try_from(raised).ok());
-        let got = || GateError::Unexpected { place: "recount.lua".to_owned(), got: format!("{reply:?}") };
+        let got = || ScriptError::Unexpected { place: "recount.lua".to_owned(), got: format!("{reply:?}") };
         raised.ok_or_else(got)
     }
 }

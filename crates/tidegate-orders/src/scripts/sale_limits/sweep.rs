@@ -1,7 +1,7 @@
 //! Deletes the counters of limits in windows that are over, by `lua/sweep_uses.lua`.
 
-use crate::gate::{GateError, SaleLimits};
 use crate::limits::LimitOwner;
+use crate::scripts::{SaleLimits, ScriptError};
 
 /// The maximum number of fields in a call of the script.
 const PIECE: usize = 500;
@@ -10,8 +10,12 @@ impl SaleLimits {
     /// Deletes these fields if they still hold these values. Returns how many were deleted.
     ///
     /// # Errors
-    /// See [`GateError`].
-    pub async fn sweep_uses(&self, owner: LimitOwner, fields: &[(String, String)]) -> Result<u64, GateError> {
+    /// See [`ScriptError`].
+    pub async fn sweep_uses(
+        &self,
+        owner: LimitOwner,
+        fields: &[(String, String)],
+    ) -> Result<u64, ScriptError> {
         let mut swept = 0;
         for piece in fields.chunks(PIECE) {
             let args = piece.iter().flat_map(|(field, value)| [field.as_str().into(), value.as_str().into()]);

@@ -15,7 +15,7 @@ pub use self::{
     compact::{CompactReply, MOST_COMPACTED, OrderCompaction},
     moving::{ImportReply, RemoveMovedReply, SaleSize},
 };
-use super::{GateError, Release, UserAfter, access::RedisAccess, understood};
+use super::{Release, ScriptError, UserAfter, access::RedisAccess, understood};
 use crate::{
     keys::naming,
     order::{OrderId, Quantity, UserId, VoucherId},
@@ -268,8 +268,8 @@ impl Repairs {
     /// Reads the guard of a repair. Read it before anything else of the comparison, in either store.
     ///
     /// # Errors
-    /// See [`GateError`].
-    pub async fn repair_guard(&self, voucher: VoucherId) -> Result<RepairGuard, GateError> {
+    /// See [`ScriptError`].
+    pub async fn repair_guard(&self, voucher: VoucherId) -> Result<RepairGuard, ScriptError> {
         let (sale, journal) = (self.access.keys.voucher(voucher), self.access.keys.journal(voucher));
         let fields: Vec<Option<String>> = self
             .access
@@ -296,8 +296,8 @@ impl Repairs {
     /// order is admitted until they have returned.
     ///
     /// # Errors
-    /// See [`GateError`]. A second call with the same id is safe: the repair is made once.
-    pub async fn repair(&self, repair: &VoucherRepair) -> Result<RepairReply, GateError> {
+    /// See [`ScriptError`]. A second call with the same id is safe: the repair is made once.
+    pub async fn repair(&self, repair: &VoucherRepair) -> Result<RepairReply, ScriptError> {
         let VoucherRepair { id, voucher, guard, loaded, drift, orders } = repair;
         let keys = vec![
             self.access.keys.stock(*voucher),
@@ -320,8 +320,10 @@ impl Repairs {
                 let mut answers = answers.unwrap_or_default().into_iter();
                 let all =
                     sent.iter().map(|sent| if *sent { answers.next() } else { Some(RepairAnswer::Moved) });
-                let unexpected =
-                    || GateError::Unexpected { place: "repair.lua".to_owned(), got: format!("{replies:?}") };
+                let unexpected = || ScriptError::Unexpected {
+                    place: "repair.lua".to_owned(),
+                    got: format!("{replies:?}"),
+                };
                 all.collect::<Option<Vec<_>>>().map(RepairReply::Made).ok_or_else(unexpected)
             }
             reply => understood("repair.lua", &reply, RepairReply::from_code),

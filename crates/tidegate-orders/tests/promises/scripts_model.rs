@@ -14,11 +14,11 @@ use proptest::{prelude::*, test_runner::TestRunner};
 use serde_json::{Value as Json, json};
 use tidegate_orders::{
     Quantity,
-    gate::{
-        Admission, AdmitReply, BusyMark, ChangeReply, ChangeState, GateError, JournalUse, LoadReply, Pause,
-        PauseScope, Release, ReleaseReply, SaleWindow, StockChange, SumCheck, UserAfter, WholeChange,
-    },
     records::journal::Sum,
+    scripts::{
+        Admission, AdmitReply, BusyMark, ChangeReply, ChangeState, JournalUse, LoadReply, Pause, PauseScope,
+        Release, ReleaseReply, SaleWindow, ScriptError, StockChange, SumCheck, UserAfter, WholeChange,
+    },
 };
 
 /// Where a bound of the sale window lies, seen from now.
@@ -379,12 +379,12 @@ fn window(begin: Bound, end: Bound) -> SaleWindow {
     SaleWindow { begin: at(begin, -2, 1), end: at(end, -1, 2) }
 }
 
-fn reply_of<T>(outcome: Result<T, GateError>, wrap: fn(T) -> Reply) -> Result<Reply> {
+fn reply_of<T>(outcome: Result<T, ScriptError>, wrap: fn(T) -> Reply) -> Result<Reply> {
     Ok(match outcome {
         Ok(reply) => wrap(reply),
-        Err(GateError::IdTaken { .. }) => Reply::IdTaken,
-        Err(GateError::OtherQuantity { .. }) => Reply::OtherQuantity,
-        Err(GateError::Refused(_)) => Reply::Refused,
+        Err(ScriptError::IdTaken { .. }) => Reply::IdTaken,
+        Err(ScriptError::OtherQuantity { .. }) => Reply::OtherQuantity,
+        Err(ScriptError::Refused(_)) => Reply::Refused,
         Err(other) => return Err(other.into()),
     })
 }

@@ -9,12 +9,11 @@ use futures_util::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 use tidegate_lab::Proxy;
 use tidegate_orders::{
-    KeyTemplates, Partition, Quantity, RedisStore, VoucherId,
-    gate::{
-        Admission, AdmitReply, DelistReply, GateError, JournalUse, LoadReply, Pause, PauseScope, Release,
-        ReleaseReply, RemovedKeys, SaleWindow, UserAfter,
+    KeyTemplates, Partition, Quantity, RedisStore, VoucherId, sale,
+    scripts::{
+        Admission, AdmitReply, DelistReply, JournalUse, LoadReply, Pause, PauseScope, Release, ReleaseReply,
+        RemovedKeys, SaleWindow, ScriptError, UserAfter,
     },
-    sale,
 };
 use tidegate_stream::Script;
 
@@ -50,7 +49,7 @@ async fn raw(fixture: &Fixture, script: &Script, keys: &[&str], args: &[&str]) -
 }
 
 /// Of one order that comes alone, and of two in one call.
-async fn errors(fixture: &Fixture) -> Vec<GateError> {
+async fn errors(fixture: &Fixture) -> Vec<ScriptError> {
     let alone = fixture.gate.admissions().admit(&admission(2, 2)).await;
     let together = fixture.gate.admissions().admit_all(&[admission(2, 2), admission(3, 3)]).await;
     let errors = together.into_iter().chain([alone]).map(|reply| reply.expect_err("it cannot be admitted"));
@@ -83,7 +82,7 @@ async fn fifty_tasks_race_for_a_hundred_units_and_a_hundred_different_users_get_
                         reply => assert!(matches!(reply, AdmitReply::SoldOut | AdmitReply::UserHasOrder)),
                     }
                 }
-                Ok::<_, GateError>(admitted)
+                Ok::<_, ScriptError>(admitted)
             })
         })
         .collect();
@@ -221,7 +220,7 @@ async fn one_order_of_many_that_fails_leaves_its_neighbours_alone() -> Result<()
             replies[..],
             [
                 Ok(AdmitReply::Admitted),
-                Err(GateError::IdTaken { .. }),
+                Err(ScriptError::IdTaken { .. }),
                 Ok(AdmitReply::NoStock),
                 Ok(AdmitReply::Admitted),
                 Ok(AdmitReply::AdmittedBefore),
@@ -297,7 +296,7 @@ async fn of_many_that_are_released_each_has_its_own_answer_in_its_own_place() ->
     assert_eq!(fixture.gate.releases().release(&first).await?, ReleaseReply::Released);
     for (release, reply) in many.iter().zip(fixture.gate.releases().release_all(&many).await) {
         match (release.order, reply) {
-            (order, Err(GateError::IdTaken { order: named })) if order.get() == 79 => {
+            (order, Err(ScriptError::IdTaken { order: named })) if order.get() == 79 => {
                 assert_eq!(named, order)
             }
             (order, reply) if order == first.order => assert_eq!(reply?, ReleaseReply::ReleasedBefore),
@@ -359,10 +358,10 @@ async fn the_same_order_with_another_quantity_is_an_error_also_when_all_is_sold(
         }
         let before = fixture.everything().await?;
         let alone = fixture.gate.admissions().admit(&more).await;
-        assert!(matches!(&alone, Err(GateError::OtherQuantity { order }) if order.get() == 1), "{alone:?}");
+        assert!(matches!(&alone, Err(ScriptError::OtherQuantity { order }) if order.get() == 1), "{alone:?}");
         let together = fixture.gate.admissions().admit_all(&[more.clone(), admission(1, 1)]).await;
         let is_told_apart =
-            matches!(together[..], [Err(GateError::OtherQuantity { .. }), Ok(AdmitReply::AdmittedBefore)]);
+            matches!(together[..], [Err(ScriptError::OtherQuantity { .. }), Ok(AdmitReply::AdmittedBefore)]);
         assert!(is_told_apart, "{together:?}");
         assert_eq!(fixture.everything().await?, before);
         if !sold_out {
@@ -370,7 +369,7 @@ async fn the_same_order_with_another_quantity_is_an_error_also_when_all_is_sold(
         }
         assert_eq!(fixture.gate.admissions().admit(&other).await?, AdmitReply::AdmittedBefore);
         let one = fixture.gate.admissions().admit(&admission(2, 2)).await;
-        assert!(matches!(one, Err(GateError::OtherQuantity { .. })), "{one:?}");
+        assert!(matches!(one, Err(ScriptError::OtherQuantity { .. })), "{one:?}");
     }
     Ok(())
 }
@@ -380,9 +379,9 @@ async fn an_order_id_of_another_user_is_refused_and_changes_nothing() -> Result<
     let fixture = with_a_sale().await?;
     let before = fixture.everything().await?;
     let error = fixture.gate.admissions().admit(&admission(1, 2)).await.expect_err("the order is user 1's");
-    assert!(matches!(error, GateError::IdTaken { order } if order.get() == 1), "{error}");
+    assert!(matches!(error, ScriptError::IdTaken { order } if order.get() == 1), "{error}");
     let error = fixture.gate.releases().release(&release(1, 2)).await.expect_err("the order is user 1's");
-    assert!(matches!(error, GateError::IdTaken { .. }), "{error}");
+    assert!(matches!(error, ScriptError::IdTaken { .. }), "{error}");
     assert_eq!(fixture.everything().await?, before);
     Ok(())
 }
@@ -533,11 +532,11 @@ async fn a_window_that_is_no_number_is_an_error_that_leaves_no_trace() -> Result
         fixture.words(&["HSET", VOUCHER, field, "soon"]).await?;
         let before = fixture.everything().await?;
         for error in errors(&fixture).await {
-            assert!(matches!(error, GateError::Refused(_)), "{error}");
+            assert!(matches!(error, ScriptError::Refused(_)), "{error}");
         }
         assert!(matches!(
             fixture.gate.sales().read_voucher(voucher()).await,
-            Err(GateError::Unexpected { .. })
+            Err(ScriptError::Unexpected { .. })
         ));
         assert_eq!(fixture.everything().await?, before);
         fixture.words(&["HDEL", VOUCHER, field]).await?;
@@ -552,7 +551,7 @@ async fn a_stream_that_takes_no_more_entries_is_an_error_that_leaves_no_trace() 
     fixture.words(&["XADD", STREAM, &last, "the", "last"]).await?;
     let before = fixture.everything().await?;
     for error in errors(&fixture).await {
-        assert!(matches!(error, GateError::Refused(_)), "{error}");
+        assert!(matches!(error, ScriptError::Refused(_)), "{error}");
     }
     assert_eq!(fixture.everything().await?, before);
     Ok(())
@@ -568,7 +567,7 @@ async fn a_memory_limit_leaves_no_trace_and_still_lets_refusals_through() -> Res
     let none_released = fixture.gate.releases().release_all(&[release(1, 1), release(2, 2)]).await;
     let none_released = none_released.into_iter().map(|reply| reply.expect_err("no memory"));
     for error in errors(&fixture).await.into_iter().chain([not_released]).chain(none_released) {
-        assert!(matches!(&error, GateError::Refused(why) if why.details().contains("OOM")), "{error}");
+        assert!(matches!(&error, ScriptError::Refused(why) if why.details().contains("OOM")), "{error}");
     }
     assert_eq!(fixture.gate.admissions().admit(&admission(1, 1)).await?, AdmitReply::AdmittedBefore);
     let replies = fixture.gate.admissions().admit_all(&[admission(1, 1), admission(1, 1)]).await;
@@ -581,7 +580,7 @@ async fn a_memory_limit_leaves_no_trace_and_still_lets_refusals_through() -> Res
     fixture.words(&["CONFIG", "SET", "maxmemory", "1"]).await?;
     let before = fixture.everything().await?;
     let error = fixture.gate.sales().load(voucher(), 5, SaleWindow::default()).await.expect_err("no memory");
-    assert!(matches!(&error, GateError::Refused(why) if why.details().contains("OOM")), "{error}");
+    assert!(matches!(&error, ScriptError::Refused(why) if why.details().contains("OOM")), "{error}");
     assert_eq!(fixture.everything().await?, before);
 
     fixture.words(&["CONFIG", "SET", "maxmemory", "0"]).await?;
@@ -764,7 +763,7 @@ async fn one_release_that_fails_leaves_its_neighbours_alone() -> Result<()> {
         panic!("three answers to three releases")
     };
     assert!(matches!(first, Ok(ReleaseReply::Released)), "{first:?}");
-    assert!(matches!(second, Err(GateError::IdTaken { .. })), "{second:?}");
+    assert!(matches!(second, Err(ScriptError::IdTaken { .. })), "{second:?}");
     assert!(matches!(third, Ok(ReleaseReply::NotAdmitted)), "{third:?}");
     assert!(fixture.gate.releases().release_all(&[]).await.is_empty());
     Ok(())
@@ -818,7 +817,7 @@ async fn all_vouchers_are_found_among_many_other_keys() -> Result<()> {
     let [
         Ok(Pause::Paused(PauseScope::All)),
         Ok(Pause::Running),
-        Err(GateError::Refused(_)),
+        Err(ScriptError::Refused(_)),
         Ok(Pause::Paused(PauseScope::Own)),
     ] = pauses.as_slice()
     else {
@@ -835,7 +834,7 @@ async fn a_dead_redis_is_unreachable_and_not_a_refusal() -> Result<()> {
     let gate = RedisStore::with_default_names(pool, KeyTemplates::default());
     fixture.redis.kill9()?;
     let error = gate.admissions().admit(&admission(2, 2)).await.expect_err("nobody is there");
-    assert!(matches!(error, GateError::Unreachable(_)), "{error:?}");
+    assert!(matches!(error, ScriptError::Unreachable(_)), "{error:?}");
     Ok(())
 }
 
@@ -860,7 +859,11 @@ async fn a_gate_of_a_partition_admits_no_order_of_another() -> Result<()> {
     assert!(
         matches!(
             together[..],
-            [Err(GateError::WrongPartition(_)), Err(GateError::WrongPartition(_)), Ok(AdmitReply::NoStock)]
+            [
+                Err(ScriptError::WrongPartition(_)),
+                Err(ScriptError::WrongPartition(_)),
+                Ok(AdmitReply::NoStock)
+            ]
         ),
         "{together:?}"
     );

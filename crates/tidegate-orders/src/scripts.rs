@@ -1,4 +1,4 @@
-//! Admission and release of orders in Redis.
+//! Calls of the scripts in Redis: they admit and release orders, and change sales, limits and journals.
 //!
 //! `lua/admit.lua` admits one order, `lua/admit_many.lua` admits orders that arrive at the same time, and
 //! `lua/admit_by_key.lua` admits an order under an idempotency key. `lua/release.lua` and `lua/release_many.lua` return
@@ -193,7 +193,7 @@ impl ReleaseReply {
 /// The reason why a call to Redis gave no answer about an order. The text of each error is complete, so no error has a
 /// source. After any of them, the caller may repeat the call with the same order id.
 #[derive(Clone, Debug, thiserror::Error)]
-pub enum GateError {
+pub enum ScriptError {
     /// No reply came, so it is unknown whether Redis carried out the call.
     #[error("Redis does not answer: {}", readable(&.0.to_string()))]
     Unreachable(Error),
@@ -250,7 +250,7 @@ pub enum GateError {
     },
 }
 
-impl From<Error> for GateError {
+impl From<Error> for ScriptError {
     fn from(error: Error) -> Self {
         match error.kind() {
             ErrorKind::IO
@@ -264,11 +264,11 @@ impl From<Error> for GateError {
 }
 
 /// Turns an error of a script into the error about this order, if the script marked it so.
-pub(crate) fn of_order(order: OrderId, error: Error) -> GateError {
+pub(crate) fn of_order(order: OrderId, error: Error) -> ScriptError {
     match error.details() {
-        details if details.contains(": IDTAKEN ") => GateError::IdTaken { order },
-        details if details.contains(": OTHERQTY ") => GateError::OtherQuantity { order },
-        details if details.contains(": OTHERREQ ") => GateError::OtherRequest,
+        details if details.contains(": IDTAKEN ") => ScriptError::IdTaken { order },
+        details if details.contains(": OTHERQTY ") => ScriptError::OtherQuantity { order },
+        details if details.contains(": OTHERREQ ") => ScriptError::OtherRequest,
         _ => error.into(),
     }
 }
@@ -277,9 +277,9 @@ pub(crate) fn understood<T>(
     script: &str,
     reply: &Value,
     from_code: fn(i64) -> Option<T>,
-) -> Result<T, GateError> {
+) -> Result<T, ScriptError> {
     let known = if let Value::Integer(code) = reply { from_code(*code) } else { None };
-    known.ok_or_else(|| GateError::Unexpected { place: script.to_owned(), got: format!("{reply:?}") })
+    known.ok_or_else(|| ScriptError::Unexpected { place: script.to_owned(), got: format!("{reply:?}") })
 }
 
 #[cfg(test)]
@@ -290,7 +290,7 @@ mod tests {
     fn a_reply_that_no_script_gives_is_an_error() {
         for reply in [Value::Integer(9), Value::Integer(-1), Value::Null, Value::String("0".into())] {
             let error = understood("admit.lua", &reply, AdmitReply::from_code).unwrap_err();
-            assert!(matches!(error, GateError::Unexpected { .. }), "{error}");
+            assert!(matches!(error, ScriptError::Unexpected { .. }), "{error}");
         }
     }
 }

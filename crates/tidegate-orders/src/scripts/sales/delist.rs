@@ -6,7 +6,7 @@ use fred::{
 };
 use futures_util::future::try_join_all;
 
-use crate::gate::{GateError, Sales, understood};
+use crate::scripts::{Sales, ScriptError, understood};
 use crate::{keys::naming, limits::LimitOwner, order::VoucherId};
 
 /// The number of elements that Redis samples to estimate the size of a key.
@@ -72,8 +72,8 @@ impl Sales {
     /// Ends the sale of a voucher for good. MySQL must have delisted the voucher before.
     ///
     /// # Errors
-    /// See [`GateError`]. The call may be repeated.
-    pub async fn delist(&self, voucher: VoucherId) -> Result<DelistReply, GateError> {
+    /// See [`ScriptError`]. The call may be repeated.
+    pub async fn delist(&self, voucher: VoucherId) -> Result<DelistReply, ScriptError> {
         let keys = self
             .access
             .keys
@@ -88,12 +88,12 @@ impl Sales {
     /// Removes all keys of a voucher that Redis holds as delisted since `delisted_ms`.
     ///
     /// # Errors
-    /// See [`GateError`]. The call may be repeated.
+    /// See [`ScriptError`]. The call may be repeated.
     pub async fn remove_delisted(
         &self,
         voucher: VoucherId,
         delisted_ms: i64,
-    ) -> Result<RemovedKeys, GateError> {
+    ) -> Result<RemovedKeys, ScriptError> {
         let args = vec![delisted_ms.to_string().into()];
         let reply = self.remove_delisted.call(&self.access.pool, self.all_keys(voucher), args).await?;
         understood("remove_delisted.lua", &reply, RemovedKeys::from_code)
@@ -103,15 +103,15 @@ impl Sales {
     /// elements.
     ///
     /// # Errors
-    /// See [`GateError`].
-    pub async fn weigh(&self, voucher: VoucherId) -> Result<SaleKeys, GateError> {
+    /// See [`ScriptError`].
+    pub async fn weigh(&self, voucher: VoucherId) -> Result<SaleKeys, ScriptError> {
         let client = self.access.pool.next();
         let weigh = async |key: Key| {
             let command = CustomCommand::new_static("MEMORY", ClusterHash::Random, false);
             let args: Vec<Value> = vec!["USAGE".into(), key.clone().into(), "SAMPLES".into(), SAMPLES.into()];
             let bytes: Option<u64> =
                 client.custom(command, args).await.map_err(|error| naming(&key, error))?;
-            Ok::<_, GateError>(bytes)
+            Ok::<_, ScriptError>(bytes)
         };
         let bytes = try_join_all(self.all_keys(voucher).into_iter().map(weigh)).await?;
         let bytes: Vec<u64> = bytes.into_iter().flatten().collect();

@@ -10,7 +10,7 @@ use fred::{
     types::{ClusterHash, CustomCommand, FromValue, Key, Value},
 };
 
-use super::{GateError, RedisStore, access::RedisAccess};
+use super::{RedisStore, ScriptError, access::RedisAccess};
 use crate::{keys::naming, limits::LimitOwner, order::VoucherId};
 
 /// The fields or members in a page. A page takes less than a millisecond of the one Redis thread that also admits orders.
@@ -65,8 +65,8 @@ impl<'a, T: FromValue> ScanPages<'a, T> {
     /// page again.
     ///
     /// # Errors
-    /// See [`GateError`].
-    pub async fn next(&mut self) -> Result<Option<Vec<T>>, GateError> {
+    /// See [`ScriptError`].
+    pub async fn next(&mut self) -> Result<Option<Vec<T>>, ScriptError> {
         let Some(cursor) = self.cursor.clone() else { return Ok(None) };
         let scan = CustomCommand::new_static(self.command, ClusterHash::FirstKey, false);
         let args: Vec<Value> = vec![self.key.clone().into(), cursor.into(), "COUNT".into(), PAGE.into()];

@@ -7,8 +7,8 @@ use fred::interfaces::HashesInterface;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::gate::{GateError, Sales, understood};
 use crate::order::{CampaignId, VoucherId};
+use crate::scripts::{Sales, ScriptError, understood};
 
 const CHANGE: &str = "change";
 /// The author of a stock change, for the journal. The note says more.
@@ -178,11 +178,11 @@ impl Sales {
     /// Reads the last change of a voucher's stock. None: there was none.
     ///
     /// # Errors
-    /// See [`GateError`].
-    pub async fn read_change(&self, voucher: VoucherId) -> Result<Option<StockChange>, GateError> {
+    /// See [`ScriptError`].
+    pub async fn read_change(&self, voucher: VoucherId) -> Result<Option<StockChange>, ScriptError> {
         let key = self.access.keys.voucher(voucher);
         let note: Option<String> = self.access.pool.hget(&key, CHANGE).await?;
-        let unexpected = |got: &str| GateError::Unexpected {
+        let unexpected = |got: &str| ScriptError::Unexpected {
             place: format!("the field {CHANGE} of {}", key.as_str_lossy()),
             got: got.to_owned(),
         };
@@ -193,12 +193,12 @@ impl Sales {
     /// or nothing. If a voucher has a journal, a change of units is noted there.
     ///
     /// # Errors
-    /// See [`GateError`]. The call may be repeated: the notes show whether it was done.
+    /// See [`ScriptError`]. The call may be repeated: the notes show whether it was done.
     pub async fn note_change(
         &self,
         before: &[Option<StockChange>],
         now: &WholeChange,
-    ) -> Result<ChangeReply, GateError> {
+    ) -> Result<ChangeReply, ScriptError> {
         let (name, script, by) = match now.sides.len() {
             1 => ("adjust_stock.lua", &self.adjust_stock, JOURNALED_BY),
             _ => ("transfer.lua", &self.transfer, TRANSFER_JOURNALED_BY),
@@ -225,7 +225,11 @@ impl Sales {
     ///
     /// # Errors
     /// As [`Sales::note_change`].
-    pub async fn end_change(&self, open: &WholeChange, state: ChangeState) -> Result<ChangeReply, GateError> {
+    pub async fn end_change(
+        &self,
+        open: &WholeChange,
+        state: ChangeState,
+    ) -> Result<ChangeReply, ScriptError> {
         let before: Vec<_> = open.sides.iter().map(|(_, change)| Some(change.clone())).collect();
         self.note_change(&before, &open.with_state(state)).await
     }

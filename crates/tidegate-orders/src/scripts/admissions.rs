@@ -10,7 +10,7 @@ use fred::clients::Pool;
 use tidegate_stream::{Confirmation, Script};
 
 use super::{
-    Admission, AdmitReply, GateError, IdempotencyKey, SoldOut,
+    Admission, AdmitReply, IdempotencyKey, ScriptError, SoldOut,
     access::RedisAccess,
     batched_admission::BatchedAdmission,
     batcher::AdmitResult,
@@ -54,8 +54,8 @@ impl Admissions {
     /// in one call of `lua/admit_many.lua`. Dropping the future does not cancel a call that was already sent.
     ///
     /// # Errors
-    /// See [`GateError`]. Repeat the request with the same order id.
-    pub async fn admit(&self, admission: &Admission) -> Result<AdmitReply, GateError> {
+    /// See [`ScriptError`]. Repeat the request with the same order id.
+    pub async fn admit(&self, admission: &Admission) -> Result<AdmitReply, ScriptError> {
         Ok(self.decide(admission, None).await?.reply)
     }
 
@@ -66,12 +66,12 @@ impl Admissions {
     /// [`KEY_KEPT`](super::KEY_KEPT) after the last request for the order. A refusal changes nothing in Redis.
     ///
     /// # Errors
-    /// See [`GateError`]. Repeat the request under the same key.
+    /// See [`ScriptError`]. Repeat the request under the same key.
     pub async fn admit_by_key(
         &self,
         key: &IdempotencyKey,
         admission: &Admission,
-    ) -> Result<(OrderId, AdmitReply), GateError> {
+    ) -> Result<(OrderId, AdmitReply), ScriptError> {
         let key = RequestKey::new(&self.access.keys, key, admission);
         let Decided { order, reply } = self.decide(admission, Some(&key)).await?;
         Ok((order, reply))
@@ -88,7 +88,7 @@ impl Admissions {
 
     /// Requests many orders in few calls. Each has its own answer, in the order of `admissions`: an order that fails
     /// does not affect the others. Orders of one voucher are decided in that order, too.
-    pub async fn admit_all(&self, admissions: &[Admission]) -> Vec<Result<AdmitReply, GateError>> {
+    pub async fn admit_all(&self, admissions: &[Admission]) -> Vec<Result<AdmitReply, ScriptError>> {
         self.calls.admit_all(admissions).await
     }
 
@@ -97,7 +97,7 @@ impl Admissions {
     ///
     /// # Errors
     /// As [`Admissions::admit`].
-    pub async fn would_admit(&self, admission: &Admission) -> Result<AdmitReply, GateError> {
+    pub async fn would_admit(&self, admission: &Admission) -> Result<AdmitReply, ScriptError> {
         let limited = LimitedCalls::new(self.access.clone());
         let limited = limited.admitting_by(Script::new("would_admit_limited", WOULD_ADMIT_LIMITED));
         let asking = BatchedAdmission::new(self.access.clone(), Arc::new(limited));

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use fred::interfaces::HashesInterface;
 use futures_util::future::try_join_all;
 
-use crate::gate::{GateError, SaleLimits, sale_limits::RULES};
+use crate::scripts::{SaleLimits, ScriptError, sale_limits::RULES};
 use crate::{
     keys::naming,
     limits::{CountedWindows, LimitOwner},
@@ -18,15 +18,15 @@ impl SaleLimits {
     /// trips, however many counters there are.
     ///
     /// # Errors
-    /// See [`GateError`].
-    pub async fn count_uses(&self, vouchers: &[VoucherId]) -> Result<Vec<(LimitOwner, u64)>, GateError> {
+    /// See [`ScriptError`].
+    pub async fn count_uses(&self, vouchers: &[VoucherId]) -> Result<Vec<(LimitOwner, u64)>, ScriptError> {
         let client = self.access.pool.next();
         let rules = vouchers.iter().map(async |voucher| {
             let key = self.access.keys.limits(LimitOwner::Voucher(*voucher)).rules();
             // HMGET, because a Redis user that may read a status may use it, too.
             let fields: Result<Vec<Option<String>>, _> = client.hmget(&key, vec![RULES]).await;
             let rules = fields.map_err(|error| naming(&key, error))?.into_iter().flatten().next();
-            Ok::<_, GateError>(rules.map(|rules| (*voucher, rules)))
+            Ok::<_, ScriptError>(rules.map(|rules| (*voucher, rules)))
         });
         let limited: Vec<(VoucherId, String)> = try_join_all(rules).await?.into_iter().flatten().collect();
         let campaigns = limited.iter().filter_map(|(_, rules)| CountedWindows::parse(rules)?.campaign);

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use fred::types::Value;
 
-use crate::gate::{GateError, Sales};
 use crate::order::VoucherId;
+use crate::scripts::{Sales, ScriptError};
 
 /// The maximum number of vouchers in a call, so that the call is short.
 const MOST: usize = 200;
@@ -14,7 +14,7 @@ const MOST: usize = 200;
 /// is shorter than a day.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BusyMark {
-    /// Requests are refused with [`AdmitReply::Busy`](crate::gate::AdmitReply::Busy) for this time. The mark expires by
+    /// Requests are refused with [`AdmitReply::Busy`](crate::scripts::AdmitReply::Busy) for this time. The mark expires by
     /// itself.
     BusyFor(Duration),
     /// Requests are served for this time, and refused afterwards. A worker that serves the sale renews the mark before
@@ -38,12 +38,12 @@ impl Sales {
     /// without a stock gets no mark, and a voucher whose key is not a hash is left out.
     ///
     /// # Errors
-    /// See [`GateError`]. Vouchers of earlier calls may already have their marks.
+    /// See [`ScriptError`]. Vouchers of earlier calls may already have their marks.
     pub async fn mark_busy(
         &self,
         vouchers: &[VoucherId],
         busy_mark: BusyMark,
-    ) -> Result<MarkedSales, GateError> {
+    ) -> Result<MarkedSales, ScriptError> {
         let (mark, span) = match busy_mark {
             BusyMark::BusyFor(span) => ("until", span.as_millis().to_string()),
             BusyMark::ServedFor(span) => ("from", span.as_millis().to_string()),
@@ -61,7 +61,7 @@ impl Sales {
             let args = vec![mark.into(), span.as_str().into()];
             let reply = self.mark_busy.call(&self.access.pool, keys.collect(), args).await?;
             let Some((changed, left_out)) = parse(&reply, vouchers) else {
-                return Err(GateError::Unexpected {
+                return Err(ScriptError::Unexpected {
                     place: "mark_busy.lua".to_owned(),
                     got: format!("{reply:?}"),
                 });

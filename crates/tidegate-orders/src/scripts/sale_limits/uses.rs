@@ -3,8 +3,8 @@
 
 use fred::types::Value;
 
-use crate::gate::{GateError, SaleLimits};
 use crate::limits::LimitOwner;
+use crate::scripts::{SaleLimits, ScriptError};
 
 /// The maximum number of fields that are read in one step.
 const MOST_READ: usize = 500;
@@ -35,12 +35,12 @@ impl SaleLimits {
     /// Reads these fields, 500 in a step. It changes nothing.
     ///
     /// # Errors
-    /// See [`GateError`].
+    /// See [`ScriptError`].
     pub async fn read_uses(
         &self,
         owner: LimitOwner,
         fields: &[String],
-    ) -> Result<Vec<UsesSnapshot>, GateError> {
+    ) -> Result<Vec<UsesSnapshot>, ScriptError> {
         let mut snapshots = Vec::with_capacity(fields.len().div_ceil(MOST_READ));
         for fields in fields.chunks(MOST_READ) {
             let args = fields.iter().map(|field| field.as_str().into()).collect();
@@ -54,8 +54,8 @@ impl SaleLimits {
     /// Sets these fields, each only if it still holds the value that was read. Returns for each whether it was set.
     ///
     /// # Errors
-    /// See [`GateError`]. The call may be repeated.
-    pub async fn set_uses(&self, owner: LimitOwner, fields: &[SetUse]) -> Result<Vec<bool>, GateError> {
+    /// See [`ScriptError`]. The call may be repeated.
+    pub async fn set_uses(&self, owner: LimitOwner, fields: &[SetUse]) -> Result<Vec<bool>, ScriptError> {
         let mut are_set = Vec::with_capacity(fields.len());
         for fields in fields.chunks(MOST_SET) {
             let text = |text: &Option<String>| text.as_deref().unwrap_or_default().into();
@@ -78,6 +78,6 @@ fn snapshot(reply: &Value, fields: &[String]) -> Option<UsesSnapshot> {
     (fields.len() + 1 == parts.len()).then_some(UsesSnapshot { at_ms: at_ms.as_i64()?, fields })
 }
 
-fn unexpected(script: &str, reply: &Value) -> GateError {
-    GateError::Unexpected { place: script.to_owned(), got: format!("{reply:?}") }
+fn unexpected(script: &str, reply: &Value) -> ScriptError {
+    ScriptError::Unexpected { place: script.to_owned(), got: format!("{reply:?}") }
 }

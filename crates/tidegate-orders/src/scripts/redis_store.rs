@@ -65,7 +65,7 @@ impl RedisStore {
     }
 
     /// The same store, whose admissions are confirmed by replicas. A call waits until enough replicas have the order.
-    /// If they do not get it in time, the caller gets [`GateError::Unconfirmed`](super::GateError::Unconfirmed). A
+    /// If they do not get it in time, the caller gets [`ScriptError::Unconfirmed`](super::ScriptError::Unconfirmed). A
     /// refusal is returned at once.
     ///
     /// Each of `connections` is a pool of one connection to the master of this Redis, which no other code uses. As many

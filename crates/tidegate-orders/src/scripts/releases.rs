@@ -10,7 +10,7 @@ use futures_util::future::join_all;
 use tidegate_stream::Script;
 
 use super::{
-    GateError, Release, ReleaseReply, SoldOut, UserAfter, access::RedisAccess, limited::LimitedCalls,
+    Release, ReleaseReply, ScriptError, SoldOut, UserAfter, access::RedisAccess, limited::LimitedCalls,
     of_order, understood,
 };
 use crate::order::{OrderId, Quantity, VoucherId};
@@ -18,7 +18,7 @@ use crate::order::{OrderId, Quantity, VoucherId};
 /// The maximum number of orders in one call. Redis does nothing else during the call.
 const MOST: usize = 250;
 
-type ReleaseResult = Result<ReleaseReply, GateError>;
+type ReleaseResult = Result<ReleaseReply, ScriptError>;
 
 /// The values that orders in one call have in common: the voucher, whether the user is freed, and who releases them.
 type CallKey = (VoucherId, bool, Cow<'static, str>);
@@ -52,8 +52,8 @@ impl Releases {
     /// Releases an order: its units, and its user's right to order.
     ///
     /// # Errors
-    /// See [`GateError`].
-    pub async fn release(&self, release: &Release) -> Result<ReleaseReply, GateError> {
+    /// See [`ScriptError`].
+    pub async fn release(&self, release: &Release) -> Result<ReleaseReply, ScriptError> {
         let reply = self.release_one(release).await;
         self.tell_released(&[release.voucher]);
         reply
@@ -61,7 +61,7 @@ impl Releases {
 
     /// Releases many orders, those of one voucher in one call. Each has its own answer, in the order of `releases`: an
     /// order that fails does not affect the others.
-    pub async fn release_all(&self, releases: &[Release]) -> Vec<Result<ReleaseReply, GateError>> {
+    pub async fn release_all(&self, releases: &[Release]) -> Vec<Result<ReleaseReply, ScriptError>> {
         let replies = self.release_each(releases).await;
         if self.sold_out.is_some() {
             self.tell_released(&releases.iter().map(|release| release.voucher).collect::<Vec<_>>());
@@ -118,7 +118,7 @@ impl Releases {
             }
             Ok(reply) => {
                 let place = "release_many.lua".to_owned();
-                vec![Err(GateError::Unexpected { place, got: format!("{reply:?}") }); releases.len()]
+                vec![Err(ScriptError::Unexpected { place, got: format!("{reply:?}") }); releases.len()]
             }
             Err(error) => vec![Err(error.into()); releases.len()],
         }
@@ -159,8 +159,8 @@ impl Release {
 }
 
 /// Whether the voucher has limits, or had them when the order was admitted.
-fn is_limited(error: &GateError) -> bool {
-    matches!(error, GateError::Refused(error) if error.details().contains(": LIMITED "))
+fn is_limited(error: &ScriptError) -> bool {
+    matches!(error, ScriptError::Refused(error) if error.details().contains(": LIMITED "))
 }
 
 /// Reads one of the answers of `lua/release_many.lua`: a number, or the text of an error.

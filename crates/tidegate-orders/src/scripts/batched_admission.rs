@@ -13,7 +13,7 @@ use tidegate_stream::{Confirmation, Script};
 use tokio::runtime::Handle;
 
 use super::{
-    Admission, AdmitReply, GateError,
+    Admission, AdmitReply, ScriptError,
     access::RedisAccess,
     batcher::{AdmitResult, Asked, Batcher, Caller, Joined, MOST},
     confirmed::ConfirmedCalls,
@@ -93,7 +93,7 @@ impl BatchedAdmission {
             Joined::Queued(answered) => answered,
         };
         let ending =
-            |_| GateError::Unreachable(Error::new(ErrorKind::Canceled, "the program is shutting down"));
+            |_| ScriptError::Unreachable(Error::new(ErrorKind::Canceled, "the program is shutting down"));
         answered.await.map_err(ending)?
     }
 
@@ -123,7 +123,7 @@ impl BatchedAdmission {
     }
 
     /// As [`super::Admissions::admit_all`].
-    pub(super) async fn admit_all(&self, admissions: &[Admission]) -> Vec<Result<AdmitReply, GateError>> {
+    pub(super) async fn admit_all(&self, admissions: &[Admission]) -> Vec<Result<AdmitReply, ScriptError>> {
         let mut places: BTreeMap<VoucherId, Vec<usize>> = BTreeMap::new();
         for (place, admission) in admissions.iter().enumerate() {
             places.entry(admission.voucher).or_default().push(place);
@@ -161,7 +161,7 @@ impl BatchedAdmission {
                 if let Ok(Decided { order, reply }) = answer
                     && reply.is_admitted()
                 {
-                    *answer = Err(GateError::Unconfirmed { order: *order, why: why.clone() });
+                    *answer = Err(ScriptError::Unconfirmed { order: *order, why: why.clone() });
                 }
             }
         }
@@ -214,7 +214,7 @@ impl BatchedAdmission {
                     }
                     Ok(reply) => {
                         let place = "admit_many.lua".to_owned();
-                        refused(&GateError::Unexpected { place, got: format!("{reply:?}") }, many.len())
+                        refused(&ScriptError::Unexpected { place, got: format!("{reply:?}") }, many.len())
                     }
                     Err(error) => refused(&error.into(), many.len()),
                 }
@@ -252,7 +252,7 @@ impl BatchedAdmission {
             self.limited.remember(admission.voucher, None);
         }
         let got = "a voucher whose limits are added and removed again and again".to_owned();
-        Err(GateError::Unexpected { place: "admit.lua".to_owned(), got })
+        Err(ScriptError::Unexpected { place: "admit.lua".to_owned(), got })
     }
 
     /// Admits an order of a voucher without limits. None: the voucher has limits.
@@ -261,7 +261,7 @@ impl BatchedAdmission {
         pool: &Pool,
         admission: &Admission,
         key: Option<&RequestKey>,
-    ) -> Result<Option<Decided<AdmitReply>>, GateError> {
+    ) -> Result<Option<Decided<AdmitReply>>, ScriptError> {
         let Admission { order, user, voucher, quantity, .. } = admission;
         let args = vec![
             order.get().into(),
@@ -281,10 +281,10 @@ impl BatchedAdmission {
 
     /// Checks that this partition owns the voucher. The keys of other vouchers are in another slot, and the workers
     /// here would bury the order.
-    fn is_own(&self, voucher: VoucherId) -> Result<(), GateError> {
+    fn is_own(&self, voucher: VoucherId) -> Result<(), ScriptError> {
         match self.access.keys.partition().refuses(voucher) {
             None => Ok(()),
-            Some(why) => Err(GateError::WrongPartition(why.error)),
+            Some(why) => Err(ScriptError::WrongPartition(why.error)),
         }
     }
 
@@ -335,7 +335,7 @@ fn answer(order: OrderId, reply: &Value) -> AdmitResult {
 }
 
 /// The same error for `many` requests.
-fn refused(error: &GateError, many: usize) -> Vec<AdmitResult> {
+fn refused(error: &ScriptError, many: usize) -> Vec<AdmitResult> {
     std::iter::repeat_with(|| Err(error.clone())).take(many).collect()
 }
 

@@ -12,7 +12,7 @@ pub use self::{
     recount::HeldLimits,
     uses::{SetUse, UsesSnapshot},
 };
-use super::{GateError, access::RedisAccess};
+use super::{ScriptError, access::RedisAccess};
 use crate::{
     keys::naming,
     limits::{CountedWindows, LimitOwner},
@@ -46,7 +46,7 @@ pub enum LimitReply {
 }
 
 impl LimitReply {
-    fn read(reply: &Value) -> Result<Self, GateError> {
+    fn read(reply: &Value) -> Result<Self, ScriptError> {
         let parts = |value: &Value| match value {
             Value::Array(parts) => Some((parts.first()?.as_i64()?, parts.get(1)?.as_i64()?)),
             value => Some((value.as_i64()?, 0)),
@@ -59,7 +59,7 @@ impl LimitReply {
             (false, Some((3, _))) => Self::TwoStocks,
             _ => {
                 let got = format!("{reply:?}");
-                return Err(GateError::Unexpected { place: "limit.lua".to_owned(), got });
+                return Err(ScriptError::Unexpected { place: "limit.lua".to_owned(), got });
             }
         })
     }
@@ -92,8 +92,8 @@ impl SaleLimits {
     /// it has none.
     ///
     /// # Errors
-    /// See [`GateError`].
-    pub async fn read_limits(&self, owner: LimitOwner) -> Result<Option<String>, GateError> {
+    /// See [`ScriptError`].
+    pub async fn read_limits(&self, owner: LimitOwner) -> Result<Option<String>, ScriptError> {
         let key = self.access.keys.limits(owner).rules();
         self.access.pool.hget(&key, RULES).await.map_err(|error| naming(&key, error).into())
     }
@@ -101,8 +101,8 @@ impl SaleLimits {
     /// Whether a voucher has limits, so that its stock has the other name. Reads only.
     ///
     /// # Errors
-    /// See [`GateError`].
-    pub async fn has_limits(&self, voucher: VoucherId) -> Result<bool, GateError> {
+    /// See [`ScriptError`].
+    pub async fn has_limits(&self, voucher: VoucherId) -> Result<bool, ScriptError> {
         let key = self.access.keys.journal(voucher);
         let noted: Option<String> =
             self.access.pool.hget(&key, LIMITED).await.map_err(|error| naming(&key, error))?;
@@ -113,8 +113,8 @@ impl SaleLimits {
     /// answer is yes. Reads only.
     ///
     /// # Errors
-    /// See [`GateError`].
-    pub async fn gives_slots(&self, voucher: VoucherId) -> Result<bool, GateError> {
+    /// See [`ScriptError`].
+    pub async fn gives_slots(&self, voucher: VoucherId) -> Result<bool, ScriptError> {
         let rules = self.read_limits(LimitOwner::Voucher(voucher)).await?;
         Ok(rules.is_some_and(|rules| CountedWindows::parse(&rules).is_none_or(|windows| windows.has_slots)))
     }
@@ -123,13 +123,13 @@ impl SaleLimits {
     /// has no limits from now on. The journal notes `by` as the author.
     ///
     /// # Errors
-    /// See [`GateError`]. The call may be repeated.
+    /// See [`ScriptError`]. The call may be repeated.
     pub async fn show_limits(
         &self,
         voucher: VoucherId,
         rules: Option<&str>,
         by: &str,
-    ) -> Result<LimitReply, GateError> {
+    ) -> Result<LimitReply, ScriptError> {
         let keys = vec![
             self.access.keys.stock(voucher),
             self.access.keys.limited(voucher),
@@ -145,13 +145,13 @@ impl SaleLimits {
     /// Writes the common rules of a campaign, and the vouchers of its regions.
     ///
     /// # Errors
-    /// See [`GateError`]. The call may be repeated.
+    /// See [`ScriptError`]. The call may be repeated.
     pub async fn show_campaign(
         &self,
         campaign: CampaignId,
         rules: &str,
         regions: &[(String, VoucherId)],
-    ) -> Result<(), GateError> {
+    ) -> Result<(), ScriptError> {
         let key = self.access.keys.limits(LimitOwner::Campaign(campaign)).rules();
         let regions = regions.iter().map(|(name, voucher)| (format!("{REGION}{name}"), voucher.to_string()));
         let fields: Vec<(String, String)> =
@@ -163,12 +163,12 @@ impl SaleLimits {
     /// Reads the vouchers that Redis has for these regions of a campaign, in the same order.
     ///
     /// # Errors
-    /// See [`GateError`].
+    /// See [`ScriptError`].
     pub async fn read_regions(
         &self,
         campaign: CampaignId,
         regions: &[&str],
-    ) -> Result<Vec<Option<VoucherId>>, GateError> {
+    ) -> Result<Vec<Option<VoucherId>>, ScriptError> {
         if regions.is_empty() {
             return Ok(Vec::new());
         }

@@ -6,7 +6,7 @@ use fred::{
     types::{ClusterHash, CustomCommand, Key, Value},
 };
 
-use crate::gate::{GateError, Repairs, ScanPages, rebuild_id, sales::flag, understood};
+use crate::scripts::{Repairs, ScanPages, ScriptError, rebuild_id, sales::flag, understood};
 use crate::{
     keys::{Keys, naming, staged},
     order::VoucherId,
@@ -80,8 +80,8 @@ impl Repairs {
     /// Closes a sale: it is paused, and only [`Repairs::reopen`] ends that. Returns whether this call closed it.
     ///
     /// # Errors
-    /// See [`GateError`].
-    pub async fn close(&self, voucher: VoucherId) -> Result<bool, GateError> {
+    /// See [`ScriptError`].
+    pub async fn close(&self, voucher: VoucherId) -> Result<bool, ScriptError> {
         let reply =
             self.close.call(&self.access.pool, vec![self.access.keys.voucher(voucher)], Vec::new()).await?;
         understood("close.lua", &reply, flag)
@@ -90,8 +90,8 @@ impl Repairs {
     /// Opens a closed sale again, with the pause that it had before. Returns whether it was closed.
     ///
     /// # Errors
-    /// See [`GateError`].
-    pub async fn reopen(&self, voucher: VoucherId) -> Result<bool, GateError> {
+    /// See [`ScriptError`].
+    pub async fn reopen(&self, voucher: VoucherId) -> Result<bool, ScriptError> {
         let reply =
             self.reopen.call(&self.access.pool, vec![self.access.keys.voucher(voucher)], Vec::new()).await?;
         understood("reopen.lua", &reply, flag)
@@ -100,8 +100,8 @@ impl Repairs {
     /// Reads how much Redis holds of a sale.
     ///
     /// # Errors
-    /// See [`GateError`].
-    pub async fn sale_size(&self, voucher: VoucherId) -> Result<SaleSize, GateError> {
+    /// See [`ScriptError`].
+    pub async fn sale_size(&self, voucher: VoucherId) -> Result<SaleSize, ScriptError> {
         let (stock, buyers) = (self.access.keys.stock(voucher), self.access.keys.buyers(voucher));
         let (sale, journal) = (self.access.keys.voucher(voucher), self.access.keys.journal(voucher));
         let moving: Option<String> =
@@ -119,8 +119,8 @@ impl Repairs {
     /// program may write to either side meanwhile.
     ///
     /// # Errors
-    /// See [`GateError`]. The call may be repeated.
-    pub async fn copy_to(&self, there: &Self, voucher: VoucherId) -> Result<ImportReply, GateError> {
+    /// See [`ScriptError`]. The call may be repeated.
+    pub async fn copy_to(&self, there: &Self, voucher: VoucherId) -> Result<ImportReply, ScriptError> {
         let id = rebuild_id();
         let stock: Option<String> = self.access.pool.get(self.access.keys.stock(voucher)).await?;
         let members = there.copied(self, "SSCAN", "SADD", |keys| keys.buyers(voucher), &id).await?;
@@ -142,8 +142,8 @@ impl Repairs {
     /// Removes a closed sale that was imported elsewhere.
     ///
     /// # Errors
-    /// See [`GateError`]. The call may be repeated.
-    pub async fn remove_moved(&self, voucher: VoucherId) -> Result<RemoveMovedReply, GateError> {
+    /// See [`ScriptError`]. The call may be repeated.
+    pub async fn remove_moved(&self, voucher: VoucherId) -> Result<RemoveMovedReply, ScriptError> {
         let reply = self
             .remove_moved_sale
             .call(&self.access.pool, self.access.keys.of_sale(voucher), Vec::new())
@@ -160,7 +160,7 @@ impl Repairs {
         add: &'static str,
         key: impl Fn(&Keys) -> Key,
         id: &str,
-    ) -> Result<u64, GateError> {
+    ) -> Result<u64, ScriptError> {
         let (source, staged) = (key(&from.access.keys), staged(&key(&self.access.keys), id));
         let custom = |command| CustomCommand::new_static(command, ClusterHash::FirstKey, false);
         let mut pages = ScanPages::<Value>::new(&from.access, scan, source.clone());
