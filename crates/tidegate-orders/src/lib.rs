@@ -54,7 +54,7 @@ pub use order_id::OrderIdAllocator;
 pub use order_state::OrderState;
 pub use order_status::{OrderFacts, OrderStatus};
 pub use partition::Partition;
-pub use publisher::{Publisher, ResultsTrimmer};
+pub use publisher::{Publisher, ResultsPruner};
 pub use records::{
     Records, RecordsError,
     journal::{JournalField, JournalNote, JournalSum, Sum},

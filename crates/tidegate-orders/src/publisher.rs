@@ -7,7 +7,7 @@
 mod burial;
 mod counters;
 mod new_entries;
-mod trimmer;
+mod pruner;
 mod unpublished;
 
 use std::{
@@ -24,7 +24,7 @@ use futures_util::future::join_all;
 use sqlx::MySqlPool;
 use tidegate_stream::{Entry, Outage, RedisError, Script};
 
-pub use self::{burial::of_buried, counters::ResultCounters, trimmer::ResultsTrimmer};
+pub use self::{burial::of_buried, counters::ResultCounters, pruner::ResultsPruner};
 use self::{
     new_entries::NewEntries,
     unpublished::{Taken, Unpublished},

@@ -50,7 +50,7 @@
 //! - [`Breaker`]: shared by the lanes of a process. After an [`Outage`] the lanes read nothing until a probe succeeds.
 //! - [`PauseSwitch`], [`Exclusive`], [`SharedReader`]: shared by the lanes of a process that has more than one.
 //! - [`Counters`], [`LaneStatus`], [`Observer`]: for monitoring and tracing.
-//! - [`Trimmer`], [`ConsumerRemover`], [`ServerClock`], [`MakeClaimable`], [`Leases`]: maintenance of the stream and
+//! - [`StreamPruner`], [`ConsumerRemover`], [`ServerClock`], [`MakeClaimable`], [`Leases`]: maintenance of the stream and
 //!   its group, each by a call that the program repeats from time to time.
 //! - [`StreamInspector`], [`GroupInspector`], [`inspect()`], [`Letter`]: reading a stream, its pending list and its dead letters.
 //!
@@ -84,6 +84,8 @@ pub mod observer;
 pub mod page_size;
 mod pages;
 pub mod pause_switch;
+pub mod prune;
+pub mod prune_plan;
 pub mod redis;
 pub mod remove_consumers;
 pub mod replicas;
@@ -93,8 +95,6 @@ pub mod server_clock;
 pub mod set_aside_notes;
 mod shared_reader;
 pub mod stream;
-pub mod trim;
-pub mod trim_plan;
 #[cfg(feature = "fred")]
 mod with_fred;
 
@@ -123,6 +123,8 @@ pub use observer::{Observer, Origin, ProcessedBatch, Settling, Stage};
 pub use page_size::PageSize;
 pub use pages::{EntriesById, EntryPages, PendingPages};
 pub use pause_switch::{ActivePause, PauseSwitch};
+pub use prune::StreamPruner;
+pub use prune_plan::{PruneLimit, RetainedFor, Retainer};
 pub use redis::{
     Reconnects, RedisConnection, RedisConnectionSettings, RedisError, RedisErrorKind, RedisKey, RedisPool,
     connect_pool, connect_reader, is_disk_full, readable,
@@ -134,7 +136,5 @@ pub use server_clock::ServerClock;
 pub use set_aside_notes::{NamedCause, SetAsideNote, SetAsideNotes};
 pub use shared_reader::SharedReader;
 pub use stream::{BuryReply, GroupState, Reader, ServerRun, Stream, StreamError, StreamNames};
-pub use trim::Trimmer;
-pub use trim_plan::{RetainedFor, Retainer, TrimLimit};
 #[cfg(feature = "fred")]
 pub use with_fred::Script;

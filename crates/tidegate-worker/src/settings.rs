@@ -31,7 +31,7 @@ pub struct WorkerSettings {
     /// The idle time after which a dead consumer without pending entries is removed.
     pub retire_idle: Duration,
     /// The pause between two searches for entries beyond the retention.
-    pub trim_every: Duration,
+    pub prune_every: Duration,
     /// The time after which the heartbeat of a dead process expires.
     pub heartbeat_ttl: Duration,
     /// The longest time from the stop signal to the exit.

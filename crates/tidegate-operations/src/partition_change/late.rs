@@ -13,7 +13,7 @@ use fred::{
     types::{ClusterHash, CustomCommand, Value},
 };
 use tidegate_orders::{RedisStore, wire::Message};
-use tidegate_stream::{Entry, EntryId, Leases, Read, Stream, Trimmer};
+use tidegate_stream::{Entry, EntryId, Leases, Read, Stream, StreamPruner};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
@@ -23,8 +23,8 @@ use crate::settings::{System, SystemSettings};
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The lease time: one process of a fleet moves entries at a time.
 const LEASE: Duration = Duration::from_secs(10);
-/// The number of passes between two trims of old entries.
-const TRIM_EVERY: u64 = 60;
+/// The number of passes between two prunings of old entries.
+const PRUNE_EVERY: u64 = 60;
 const CONSUMER: &str = "late";
 const PAGE: u16 = 100;
 
@@ -73,8 +73,8 @@ pub async fn watch(system: System, stop: CancellationToken) {
             };
         }
         if let Some(late) = &late {
-            if looks % TRIM_EVERY == 0 {
-                late.trim().await;
+            if looks % PRUNE_EVERY == 0 {
+                late.prune().await;
             }
             match late.pass().await {
                 Ok(0) => {}
@@ -132,13 +132,13 @@ impl LateEntries {
         Ok(entries)
     }
 
-    /// Trims old entries, as workers do in their own streams.
-    async fn trim(&self) {
+    /// Prunes old entries, as workers do in their own streams.
+    async fn prune(&self) {
         for place in &self.retired {
             let Some(keep) = place.settings.stream.retention else { continue };
-            let trimmer = Trimmer::new(&place.redis, place.redis.inspector().names().clone(), keep);
-            if let Err(error) = trimmer.run_once().await {
-                tracing::debug!("cannot trim the stream of a removed partition: {error}");
+            let pruner = StreamPruner::new(&place.redis, place.redis.inspector().names().clone(), keep);
+            if let Err(error) = pruner.run_once().await {
+                tracing::debug!("cannot prune the stream of a removed partition: {error}");
             }
         }
     }

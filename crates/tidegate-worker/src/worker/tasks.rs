@@ -46,10 +46,10 @@ pub fn tasks(
     let marker = || BusyMarker::new(*busy_marker, redis.clone(), mysql.clone());
     let mut tasks = vec![
         Background::new(watch_pause(parts, pause_switch)),
-        Background::new(stream::trim(settings, parts)),
+        Background::new(stream::prune(settings, parts)),
         Background::new(stream::remove_consumers(settings, parts)),
         Background::new(stream::watch_server_clock(settings, parts)),
-        Background::new(results::trim(settings, parts)),
+        Background::new(results::prune(settings, parts)),
         Background::new(results::publish_remembered(publisher)).when(shard.is_right()),
         Background::new(summary(settings, parts)),
         Background::new(Expire::new(sweeper)).when(shard.is_right()).under(lease(keys.sweeper())),

@@ -8,7 +8,7 @@ use std::{collections::BTreeSet, time::Duration};
 use clap::{Args, ValueEnum};
 use tidegate_operations::{
     Stores,
-    purge::{PurgeKind, PurgeRequest},
+    prune::{PruneKind, PruneRequest},
 };
 
 use crate::{
@@ -70,12 +70,12 @@ enum Prunable {
 }
 
 impl Prunable {
-    const fn kind(self) -> Option<PurgeKind> {
+    const fn kind(self) -> Option<PruneKind> {
         match self {
             Self::Stream => None,
-            Self::Refusals => Some(PurgeKind::Refusals),
-            Self::Events => Some(PurgeKind::Events),
-            Self::DeadLetters => Some(PurgeKind::DeadLetters),
+            Self::Refusals => Some(PruneKind::Refusals),
+            Self::Events => Some(PruneKind::Events),
+            Self::DeadLetters => Some(PruneKind::DeadLetters),
         }
     }
 }
@@ -84,7 +84,7 @@ impl PartitionCommand for PruneArgs {
     /// Prunes the selected data.
     async fn run(&self, stores: &Stores) -> anyhow::Result<Exit> {
         let PruneArgs { what, older_than, change } = self;
-        let kinds: BTreeSet<PurgeKind> = what.iter().filter_map(|what| what.kind()).collect();
+        let kinds: BTreeSet<PruneKind> = what.iter().filter_map(|what| what.kind()).collect();
         let wrong = match (what.contains(&Prunable::Stream), older_than) {
             (true, older_than) if kinds.is_empty() => return stream::run(stores, *older_than, change).await,
             (true, _) => {
@@ -92,7 +92,7 @@ impl PartitionCommand for PruneArgs {
             }
             (false, None) => "--older-than is missing: only the stream has a default, stream.retention_ms",
             (false, Some(older_than)) => {
-                return ended::run(stores, PurgeRequest { older_than: *older_than, kinds }, change).await;
+                return ended::run(stores, PruneRequest { older_than: *older_than, kinds }, change).await;
             }
         };
         Err(WrongUsage(wrong.to_owned()).into())

@@ -38,7 +38,7 @@ fn the_defaults_are_valid_and_every_one_of_them_is_read() {
     assert_eq!(reader.into_problems(), []);
     assert_eq!(settings.system.common().mysql.connections, 5, "one for each lane and one more");
     let minute = std::time::Duration::from_secs(60);
-    assert_eq!((settings.worker.trim_every, settings.worker.retire_idle), (minute, 60 * minute));
+    assert_eq!((settings.worker.prune_every, settings.worker.retire_idle), (minute, 60 * minute));
     assert!(!settings.worker.name.is_empty(), "the host name stands in");
     assert_eq!(settings.system.common().keys.fields, tidegate_orders::wire::FieldNames::default());
     assert_eq!(settings.system.common().keys, tidegate_orders::KeyTemplates::default());

@@ -35,7 +35,7 @@ fn next(history: &mut History, event: &Event) -> PastEvent {
     decide(event, EntryId { ms: u64::from(number) + 1, seq: 0 }, history)
 }
 
-fn purge(history: &mut History) {
+fn prune(history: &mut History) {
     let unneeded = history.unneeded();
     history.events.retain(|past| !unneeded.contains(&past.number));
 }
@@ -113,7 +113,7 @@ proptest! {
 
     /// A payment and a refund have the same outcomes after events were pruned as before.
     #[test]
-    fn money_is_decided_after_a_purge_as_before(
+    fn money_is_decided_after_pruning_as_before(
         before in vec(any_event(), 0..12),
         moved in option::of((1_i64..=6, any::<bool>())),
         end in select(vec![None, Some(Used), Some(Cancelled), Some(Refunded)]),
@@ -133,9 +133,9 @@ proptest! {
             return Ok(());
         }
         let mut purged = history.clone();
-        purge(&mut purged);
+        prune(&mut purged);
         prop_assert!(purged.is_settled());
-        prop_assert_eq!(purged.unneeded(), Vec::<u32>::new(), "a second purge finds nothing");
+        prop_assert_eq!(purged.unneeded(), Vec::<u32>::new(), "a second pruning finds nothing");
         for event in &after {
             let (would_be, is) = (next(&mut history, event), next(&mut purged, event));
             if matches!(event.kind, Paid | Refunded) {
@@ -145,7 +145,7 @@ proptest! {
             let due = |history: &History| history.payments_due().cloned().collect::<Vec<_>>();
             prop_assert_eq!(due(&history), due(&purged));
             if is_purged_again && purged.is_settled() {
-                purge(&mut purged);
+                prune(&mut purged);
             }
         }
     }

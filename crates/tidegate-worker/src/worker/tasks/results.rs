@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_orders::{Publisher, ResultsTrimmer, publisher::Remembered};
+use tidegate_orders::{Publisher, ResultsPruner, publisher::Remembered};
 
 use super::{NextRun, Parts, Periodic, ProcessSettings, Routine, Task};
 
@@ -24,12 +24,12 @@ pub fn publish_remembered(publisher: Publisher) -> impl Task {
 }
 
 /// Creates the task that deletes old results.
-pub fn trim(ProcessSettings { system, worker, .. }: &ProcessSettings, parts: &Parts) -> impl Task + use<> {
+pub fn prune(ProcessSettings { system, worker, .. }: &ProcessSettings, parts: &Parts) -> impl Task + use<> {
     let keep = (system.results.keep, system.results.keep_bytes);
-    let trimmer = ResultsTrimmer::new(parts.redis.pool().clone(), system.stream.results.clone(), keep);
-    let every = worker.trim_every;
-    Periodic(Routine::new("trim the results", every), async move || {
-        let trimmed = trimmer.run_once().await?;
+    let pruner = ResultsPruner::new(parts.redis.pool().clone(), system.stream.results.clone(), keep);
+    let every = worker.prune_every;
+    Periodic(Routine::new("prune the results", every), async move || {
+        let trimmed = pruner.run_once().await?;
         if trimmed > 0 {
             tracing::info!(trimmed, "deleted results that were too old or too many");
         }

@@ -1,17 +1,17 @@
 //! The tasks that maintain the stream and its consumer group. Any process may run any of them at any time.
 
 use tidegate_orders::keys::process_of;
-use tidegate_stream::{ConsumerRemover, ServerClock, Trimmer};
+use tidegate_stream::{ConsumerRemover, ServerClock, StreamPruner};
 
 use super::{NextRun, Parts, Periodic, ProcessSettings, Routine, Task};
 
 /// Creates the task that deletes old entries. A script decides, so several processes may run it.
-pub fn trim(ProcessSettings { system, worker, .. }: &ProcessSettings, parts: &Parts) -> impl Task + use<> {
-    let trimmer = |keep| Trimmer::new(&parts.redis, system.stream_names(), keep);
-    let (trimmer, every) = (system.stream.retention.map(trimmer), worker.trim_every);
-    Periodic(Routine::new("trim the stream", every), async move || {
-        let Some(trimmer) = &trimmer else { return Ok(NextRun::Done) };
-        let trimmed = trimmer.run_once().await?;
+pub fn prune(ProcessSettings { system, worker, .. }: &ProcessSettings, parts: &Parts) -> impl Task + use<> {
+    let pruner = |keep| StreamPruner::new(&parts.redis, system.stream_names(), keep);
+    let (pruner, every) = (system.stream.retention.map(pruner), worker.prune_every);
+    Periodic(Routine::new("prune the stream", every), async move || {
+        let Some(pruner) = &pruner else { return Ok(NextRun::Done) };
+        let trimmed = pruner.run_once().await?;
         if trimmed > 0 {
             tracing::info!(trimmed, "deleted entries beyond the retention");
         }

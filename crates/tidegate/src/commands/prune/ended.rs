@@ -3,7 +3,7 @@
 use tidegate_compare::{Job, text::counted};
 use tidegate_operations::{
     Stores,
-    purge::{Purge, PurgeCount, PurgeCounts, PurgeRequest},
+    prune::{Prune, PruneCount, PruneCounts, PruneRequest},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -16,32 +16,32 @@ use crate::{
 ///
 /// # Errors
 /// When a store cannot be reached, or the stream cannot be read.
-pub async fn run(stores: &Stores, request: PurgeRequest, change: &ChangeArgs) -> anyhow::Result<Exit> {
-    let purge = Purge::connect(stores, request).await?;
+pub async fn run(stores: &Stores, request: PruneRequest, change: &ChangeArgs) -> anyhow::Result<Exit> {
+    let prune = Prune::connect(stores, request).await?;
     let plan = {
         let job = Job { stop: CancellationToken::new(), progress: Box::new(ProgressBar::new()) };
-        purge.plan(&job).await?
+        prune.plan(&job).await?
     };
     Change::new(stores, change)
-        .run_in_steps(plan, PurgeCounts::default(), async |_plan, report, job| purge.run(report, job).await)
+        .run_in_steps(plan, PruneCounts::default(), async |_plan, report, job| prune.run(report, job).await)
         .await
 }
 
-impl PlanText for PurgeCounts {
+impl PlanText for PruneCounts {
     fn text(&self) -> String {
         lines(self, "would go")
     }
 }
 
-impl ReportText for PurgeCounts {
+impl ReportText for PruneCounts {
     fn text(&self) -> String {
         lines(self, "deleted")
     }
 }
 
-fn lines(counts: &PurgeCounts, what: &str) -> String {
-    let line = |(count, noun): (Option<PurgeCount>, &str)| {
-        let PurgeCount { purged, kept } = count?;
+fn lines(counts: &PruneCounts, what: &str) -> String {
+    let line = |(count, noun): (Option<PruneCount>, &str)| {
+        let PruneCount { purged, kept } = count?;
         let kept = match kept {
             0 => String::new(),
             kept => format!("; {kept} as old stay, because something may still need them"),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tidegate_compare::text::{counted, printable};
 use tidegate_operations::{
     Stores,
-    trim::{HeldBy, Need, Trim, TrimPlan, TrimReport, TrimRequest},
+    prune_stream::{HeldBy, Need, StreamPrune, StreamPrunePlan, StreamPruneReport, StreamPruneRequest},
 };
 use tidegate_stream::EntryId;
 
@@ -15,7 +15,7 @@ use crate::{
     times,
 };
 
-/// Trims the stream.
+/// Prunes the stream.
 ///
 /// # Errors
 /// When Redis cannot be reached, its key holds no stream, or there is neither a flag nor a setting for the age.
@@ -24,16 +24,16 @@ pub async fn run(stores: &Stores, older_than: Option<Duration>, change: &ChangeA
     let older_than = older_than.or(settings.stream.retention).ok_or_else(|| {
         WrongUsage("stream.retention_ms is 0, which keeps everything: give --older-than".to_owned())
     })?;
-    let request = TrimRequest { older_than, count_all: change.is_plan_read() };
-    let trim = Trim::new(settings, stores.redis().await?.clone(), request);
-    let plan = trim.plan(&ProgressBar::new()).await?;
-    let report = TrimReport::new(&plan);
+    let request = StreamPruneRequest { older_than, count_all: change.is_plan_read() };
+    let prune = StreamPrune::new(settings, stores.redis().await?.clone(), request);
+    let plan = prune.plan(&ProgressBar::new()).await?;
+    let report = StreamPruneReport::new(&plan);
     Change::new(stores, change)
-        .run_in_steps(plan, report, async |plan, report, job| trim.run(&plan, report, job).await)
+        .run_in_steps(plan, report, async |plan, report, job| prune.run(&plan, report, job).await)
         .await
 }
 
-impl PlanText for TrimPlan {
+impl PlanText for StreamPrunePlan {
     fn text(&self) -> String {
         let Self { stream, length, entries, .. } = self;
         if self.no_group {
@@ -59,7 +59,7 @@ impl PlanText for TrimPlan {
 }
 
 /// The age of the oldest entry, compared with the age that it would need.
-fn age(plan: &TrimPlan) -> String {
+fn age(plan: &StreamPrunePlan) -> String {
     let time = |id: EntryId| times::utc(i64::try_from(id.ms).unwrap_or(i64::MAX));
     let cutoff = time(plan.cutoff);
     plan.oldest.map(time).map_or_else(String::new, |oldest| {
@@ -67,7 +67,7 @@ fn age(plan: &TrimPlan) -> String {
     })
 }
 
-impl ReportText for TrimReport {
+impl ReportText for StreamPruneReport {
     fn text(&self) -> String {
         let left = self.length.map(|length| format!(", {} left", counted(length, "entry")));
         format!("{}: {} deleted{}", self.stream, counted(self.deleted, "entry"), left.unwrap_or_default())

@@ -33,7 +33,7 @@ pub(super) fn read(reader: &mut SettingsReader<'_>) -> WorkerSettings {
         lock_lease: reader.millis("worker.lock_lease_ms", 200..=HOUR_MS),
         // The entries of a dead consumer are rescued first, then the consumer is removed.
         retire_idle: RETIRE_IDLE.max(2 * claim_idle),
-        trim_every: 12 * claim_every,
+        prune_every: 12 * claim_every,
         heartbeat_ttl: reader.millis("worker.heartbeat_ttl_ms", 300..=HOUR_MS),
         stop_deadline: reader.millis("worker.stop_deadline_ms", 100..=HOUR_MS),
         report_every: REPORT_EVERY,

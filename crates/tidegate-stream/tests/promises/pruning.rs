@@ -1,7 +1,7 @@
 //! Deleting old entries.
 
 use fred::types::Value;
-use tidegate_stream::Trimmer;
+use tidegate_stream::StreamPruner;
 
 use crate::fixture::{Fixture, ms};
 
@@ -12,19 +12,19 @@ async fn length(fixture: &Fixture) -> usize {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_group_has_not_read_or_not_acknowledged_is_not_trimmed() {
     let fixture = Fixture::start().await;
-    let trimmer = Trimmer::new(fixture.pool.clone(), fixture.names.clone(), ms(0));
+    let pruner = StreamPruner::new(fixture.pool.clone(), fixture.names.clone(), ms(0));
     let ids = fixture.add_delivered(1000, "c").await;
     fixture.add(1000).await;
-    assert_eq!(trimmer.run_once().await.unwrap(), 0, "all are pending or unread");
+    assert_eq!(pruner.run_once().await.unwrap(), 0, "all are pending or unread");
 
     for id in &ids[..500] {
         let _acked: Value = fixture.call(&format!("XACK s g1 {id}")).await;
     }
     let _made: Value = fixture.call("XGROUP CREATE s slow 0").await;
-    assert_eq!(trimmer.run_once().await.unwrap(), 0, "another group has read nothing");
+    assert_eq!(pruner.run_once().await.unwrap(), 0, "another group has read nothing");
 
     let _set: Value = fixture.call(&format!("XGROUP SETID s slow {}", ids[999])).await;
-    let trimmed = trimmer.run_once().await.unwrap();
+    let trimmed = pruner.run_once().await.unwrap();
     // Whole nodes go, of a hundred entries at most.
     assert!((401..=500).contains(&trimmed), "{trimmed}");
     assert_eq!(length(&fixture).await, 2000 - usize::try_from(trimmed).unwrap());
@@ -37,16 +37,19 @@ async fn what_is_within_the_retention_stays_and_a_long_stream_is_trimmed_whole()
     let fixture = Fixture::start().await;
     let ids = fixture.add_delivered(25_000, "c").await;
     let _set: Value = fixture.eval("return redis.call('XGROUP', 'DESTROY', 's', 'g1')", &[]).await;
-    let trimmer = Trimmer::new(fixture.pool.clone(), fixture.names.clone(), ms(0));
-    assert_eq!(trimmer.run_once().await.unwrap(), 0, "no group says what it needs");
+    let pruner = StreamPruner::new(fixture.pool.clone(), fixture.names.clone(), ms(0));
+    assert_eq!(pruner.run_once().await.unwrap(), 0, "no group says what it needs");
 
     let _made: Value = fixture.call(&format!("XGROUP CREATE s g1 {}", ids[24_999])).await;
-    let patient = Trimmer::new(fixture.pool.clone(), fixture.names.clone(), ms(3_600_000));
+    let patient = StreamPruner::new(fixture.pool.clone(), fixture.names.clone(), ms(3_600_000));
     assert_eq!(patient.run_once().await.unwrap(), 0, "all are younger than an hour");
-    trimmer.run_once().await.unwrap();
+    pruner.run_once().await.unwrap();
     assert!(length(&fixture).await <= 100);
     let nothing = Fixture::start().await;
-    assert_eq!(Trimmer::new(nothing.pool.clone(), nothing.names.clone(), ms(0)).run_once().await.unwrap(), 0);
+    assert_eq!(
+        StreamPruner::new(nothing.pool.clone(), nothing.names.clone(), ms(0)).run_once().await.unwrap(),
+        0
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -62,7 +65,7 @@ async fn ids_of_twenty_digits_are_told_apart() {
     let _made: Value = fixture.call("XGROUP CREATE s slow 0").await;
     let _read: Value = fixture.call("XREADGROUP GROUP slow c COUNT 2 STREAMS s >").await;
     let _acked: Value = fixture.call(&format!("XACK s slow 5-{first}")).await;
-    Trimmer::new(fixture.pool.clone(), fixture.names.clone(), ms(0)).run_once().await.unwrap();
+    StreamPruner::new(fixture.pool.clone(), fixture.names.clone(), ms(0)).run_once().await.unwrap();
     let pending: Vec<Value> = fixture.call(&format!("XRANGE s 5-{second} 5-{second}")).await;
     assert_eq!(pending.len(), 1, "it is pending");
 }

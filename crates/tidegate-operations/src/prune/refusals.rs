@@ -3,16 +3,16 @@
 use anyhow::Context;
 use tidegate_orders::{OrderId, VoucherId};
 
-use super::{Mode, NamedOrders, ORDERS, Purge, PurgeCount};
+use super::{Mode, NamedOrders, ORDERS, Prune, PruneCount};
 
-impl Purge {
+impl Prune {
     /// Deletes the refusals whose order no entry, no dead letter and no note of a journal names. While the journal says
     /// that an order was released, the refusal in MySQL explains why.
     pub(super) async fn refusals(
         &self,
         (mode, named): (Mode, &NamedOrders),
         after: i64,
-        count: &mut PurgeCount,
+        count: &mut PruneCount,
     ) -> anyhow::Result<Option<i64>> {
         let page = self
             .records()

@@ -16,14 +16,14 @@ const LOOKS: usize = 50;
 
 /// Deletes results that are too old, and the oldest ones if all together take too many bytes. It waits for no reader.
 #[derive(Clone, Debug)]
-pub struct ResultsTrimmer {
+pub struct ResultsPruner {
     pool: Pool,
     key: String,
     keep: Option<Duration>,
     keep_bytes: Option<u64>,
 }
 
-impl ResultsTrimmer {
+impl ResultsPruner {
     /// Keeps the results of the last `keep`, by the clock of Redis, and about `keep_bytes` of them. None: no limit on
     /// the age, or on the size.
     #[must_use]
@@ -35,15 +35,15 @@ impl ResultsTrimmer {
         Self { pool, key: key.into(), keep, keep_bytes }
     }
 
-    /// Trims the stream once, and returns how many results it deleted.
+    /// Prunes the stream once, and returns how many results it deleted.
     ///
     /// # Errors
     /// If Redis does not answer, or the key holds no stream.
     pub async fn run_once(&self) -> Result<u64, StreamError> {
-        Ok(self.trim_by_age().await? + self.trim_by_size().await?)
+        Ok(self.prune_by_age().await? + self.prune_by_size().await?)
     }
 
-    async fn trim_by_age(&self) -> Result<u64, StreamError> {
+    async fn prune_by_age(&self) -> Result<u64, StreamError> {
         let Some(keep) = self.keep else { return Ok(0) };
         let keep_ms = u64::try_from(keep.as_millis()).unwrap_or(u64::MAX);
         let ms = server_time_ms(&self.pool).await?.saturating_sub(keep_ms);
@@ -56,7 +56,7 @@ impl ResultsTrimmer {
         }
     }
 
-    async fn trim_by_size(&self) -> Result<u64, StreamError> {
+    async fn prune_by_size(&self) -> Result<u64, StreamError> {
         let Some(keep_bytes) = self.keep_bytes else { return Ok(0) };
         let mut trimmed = 0;
         for _ in 0..LOOKS {

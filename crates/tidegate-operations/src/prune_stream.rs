@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::{Value as Json, json};
 use tidegate_compare::{Job, Progress, text::counted};
 use tidegate_stream::{
-    EntryId, KeyKind, RetainedFor, Retainer, StreamInspector, StreamNames, Trimmer, inspect,
+    EntryId, KeyKind, RetainedFor, Retainer, StreamInspector, StreamNames, StreamPruner, inspect,
 };
 
 use crate::{
@@ -20,9 +20,9 @@ use crate::{
 /// The entries that are counted at once, at most.
 const COUNT_PAGE: u16 = 1_000;
 
-/// The request to trim the stream.
+/// The request to prune the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TrimRequest {
+pub struct StreamPruneRequest {
     /// The minimum age of the entries, by the clock of Redis.
     pub older_than: Duration,
     /// Whether the plan counts all entries that would be deleted. Otherwise it stops at the first one, because counting
@@ -30,9 +30,9 @@ pub struct TrimRequest {
     pub count_all: bool,
 }
 
-/// The plan to trim the stream.
+/// The plan to prune the stream.
 #[derive(Debug, Serialize)]
-pub struct TrimPlan {
+pub struct StreamPrunePlan {
     /// The key of the stream.
     pub stream: String,
     /// The number of entries in the stream.
@@ -41,7 +41,7 @@ pub struct TrimPlan {
     pub cutoff: EntryId,
     /// The oldest entry of the stream.
     pub oldest: Option<EntryId>,
-    /// The number of entries that would be deleted, at most. Without [`TrimRequest::count_all`], only 0 and above 0
+    /// The number of entries that would be deleted, at most. Without [`StreamPruneRequest::count_all`], only 0 and above 0
     /// differ.
     pub entries: u64,
     /// The group that keeps further old entries from being deleted; None: all that are old enough would be deleted.
@@ -71,9 +71,9 @@ pub enum Need {
     Unread,
 }
 
-/// The report of trimmed entries.
+/// The report of pruned entries.
 #[derive(Debug, Serialize)]
-pub struct TrimReport {
+pub struct StreamPruneReport {
     /// The key of the stream.
     pub stream: String,
     /// The number of deleted entries.
@@ -82,7 +82,7 @@ pub struct TrimReport {
     pub length: Option<u64>,
 }
 
-impl Plan for TrimPlan {
+impl Plan for StreamPrunePlan {
     fn next(&self) -> Next {
         match self.entries {
             0 => Next::NothingToDo,
@@ -91,46 +91,46 @@ impl Plan for TrimPlan {
     }
 }
 
-impl Report for TrimReport {
+impl Report for StreamPruneReport {
     fn counts(&self) -> Json {
         json!({ "deleted": self.deleted })
     }
 }
 
-/// Trims the stream of one system.
+/// Prunes the stream of one system.
 #[derive(Debug)]
-pub struct Trim {
+pub struct StreamPrune {
     redis: RedisStore,
     names: StreamNames,
-    trimmer: Trimmer,
-    request: TrimRequest,
+    pruner: StreamPruner,
+    request: StreamPruneRequest,
 }
 
-impl Trim {
-    /// Creates the trim of the stream in the Redis behind `redis`.
+impl StreamPrune {
+    /// Creates the pruning of the stream in the Redis behind `redis`.
     #[must_use]
-    pub fn new(settings: &SystemSettings, redis: RedisStore, request: TrimRequest) -> Self {
+    pub fn new(settings: &SystemSettings, redis: RedisStore, request: StreamPruneRequest) -> Self {
         let names = settings.stream_names();
-        let trimmer = Trimmer::new(&redis, names.clone(), request.older_than);
-        Self { redis, names, trimmer, request }
+        let pruner = StreamPruner::new(&redis, names.clone(), request.older_than);
+        Self { redis, names, pruner, request }
     }
 
     /// Reads how many entries would be deleted.
     ///
     /// # Errors
     /// If Redis does not answer, or the key holds no stream.
-    pub async fn plan(&self, progress: &dyn Progress) -> anyhow::Result<TrimPlan> {
+    pub async fn plan(&self, progress: &dyn Progress) -> anyhow::Result<StreamPrunePlan> {
         self.read(progress).await.context("Failed to read the stream")
     }
 
-    async fn read(&self, progress: &dyn Progress) -> anyhow::Result<TrimPlan> {
+    async fn read(&self, progress: &dyn Progress) -> anyhow::Result<StreamPrunePlan> {
         let stream = &self.names.stream;
         let status = inspect(&self.redis, &self.names).await?;
         if let KeyKind::Other(kind) = status.kind {
             anyhow::bail!("{stream} holds a {kind}");
         }
-        let cutoff = self.trimmer.cutoff().await?;
-        let limit = self.trimmer.plan(cutoff).await?;
+        let cutoff = self.pruner.cutoff().await?;
+        let limit = self.pruner.plan(cutoff).await?;
         let inspector = StreamInspector::new(&self.redis, self.names.clone());
         let oldest = inspector.page(stream, (EntryId::MIN, EntryId::MAX), 1).await?;
         let entries = match limit.keep_from {
@@ -142,7 +142,7 @@ impl Trim {
                 pages.count(enough, |seen| progress.add(seen)).await?
             }
         };
-        Ok(TrimPlan {
+        Ok(StreamPrunePlan {
             stream: stream.clone(),
             length: status.length,
             cutoff,
@@ -157,12 +157,17 @@ impl Trim {
     ///
     /// # Errors
     /// If Redis does not answer, or the key holds no stream.
-    pub async fn run(&self, plan: &TrimPlan, report: &mut TrimReport, job: &Job) -> anyhow::Result<End> {
+    pub async fn run(
+        &self,
+        plan: &StreamPrunePlan,
+        report: &mut StreamPruneReport,
+        job: &Job,
+    ) -> anyhow::Result<End> {
         let expected = if self.request.count_all { plan.entries } else { plan.length };
         job.progress.expect(expected, "entries, at most");
         let mut end = End::Stopped;
         while !job.is_stopped() {
-            let deleted = self.trimmer.step(plan.cutoff).await.context("Failed to trim the stream")?;
+            let deleted = self.pruner.step(plan.cutoff).await.context("Failed to prune the stream")?;
             if deleted == 0 {
                 end = End::Whole;
                 break;
@@ -176,10 +181,10 @@ impl Trim {
     }
 }
 
-impl TrimReport {
+impl StreamPruneReport {
     /// Creates the report before anything is deleted.
     #[must_use]
-    pub fn new(plan: &TrimPlan) -> Self {
+    pub fn new(plan: &StreamPrunePlan) -> Self {
         Self { stream: plan.stream.clone(), deleted: 0, length: None }
     }
 }

@@ -1,5 +1,5 @@
-//! A preview of trimming: the entries that it would delete, and the group that keeps it from deleting more. The script
-//! `lua/trim.lua` decides when entries are trimmed; this preview follows the same rules on the present state.
+//! A preview of pruning: the entries that it would delete, and the group that keeps it from deleting more. The script
+//! `lua/trim.lua` decides when entries are deleted; this preview follows the same rules on the present state.
 
 use std::collections::HashMap;
 
@@ -12,17 +12,17 @@ use crate::{
     stream::StreamError,
 };
 
-/// The result of a preview: how far trimming may go.
+/// The result of a preview: how far pruning may go.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TrimLimit {
-    /// The first entry to keep: trimming may delete those before it. None: there is no stream, or no group whose needs
+pub struct PruneLimit {
+    /// The first entry to keep: pruning may delete those before it. None: there is no stream, or no group whose needs
     /// are known.
     pub keep_from: Option<EntryId>,
     /// The group that needs the oldest entry, if that entry lies before the cutoff.
     pub retained_by: Option<Retainer>,
 }
 
-/// A group that needs entries which are old enough to be trimmed.
+/// A group that needs entries which are old enough to be pruned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Retainer {
     /// The name of the group.
@@ -42,7 +42,7 @@ pub enum RetainedFor {
     LastDelivered,
 }
 
-pub(crate) async fn plan(pool: &Pool, stream: &str, cutoff: EntryId) -> Result<TrimLimit, StreamError> {
+pub(crate) async fn plan(pool: &Pool, stream: &str, cutoff: EntryId) -> Result<PruneLimit, StreamError> {
     let mut retainers = Vec::new();
     if key_kind(pool, stream).await? != KeyKind::Missing {
         let groups: Vec<HashMap<String, Value>> = pool.xinfo_groups(stream).await.map_err(RedisError::new)?;
@@ -52,7 +52,7 @@ pub(crate) async fn plan(pool: &Pool, stream: &str, cutoff: EntryId) -> Result<T
     }
     let oldest = retainers.into_iter().min_by_key(|retainer| retainer.id);
     let keep_from = oldest.as_ref().map(|retainer| retainer.id.min(cutoff));
-    Ok(TrimLimit { keep_from, retained_by: oldest.filter(|retainer| retainer.id < cutoff) })
+    Ok(PruneLimit { keep_from, retained_by: oldest.filter(|retainer| retainer.id < cutoff) })
 }
 
 async fn retainer(

@@ -34,7 +34,7 @@ const ORDERS: usize = BITE / 2;
 /// The kind of data that can be pruned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum PurgeKind {
+pub enum PruneKind {
     /// The rows of the table `tidegate_refusal`.
     Refusals,
     /// The rows of the table `tidegate_event`.
@@ -45,16 +45,16 @@ pub enum PurgeKind {
 
 /// The request to prune data.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PurgeRequest {
+pub struct PruneRequest {
     /// The minimum age, for rows by the clock of MySQL, for dead letters by that of Redis.
     pub older_than: Duration,
     /// The kinds of data to prune; other data stays.
-    pub kinds: BTreeSet<PurgeKind>,
+    pub kinds: BTreeSet<PruneKind>,
 }
 
 /// The counts of one kind of data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct PurgeCount {
+pub struct PruneCount {
     /// The rows or letters that may be deleted, or were deleted.
     pub purged: u64,
     /// The old ones that stay, because something may still need them.
@@ -63,28 +63,28 @@ pub struct PurgeCount {
 
 /// The plan and the report of pruning: the counts of each kind. None: this kind was not requested.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct PurgeCounts {
+pub struct PruneCounts {
     /// The counts of rows of `tidegate_refusal`.
-    pub refusals: Option<PurgeCount>,
+    pub refusals: Option<PruneCount>,
     /// The counts of rows of `tidegate_event`.
-    pub events: Option<PurgeCount>,
+    pub events: Option<PruneCount>,
     /// The counts of dead letters.
-    pub dead_letters: Option<PurgeCount>,
+    pub dead_letters: Option<PruneCount>,
 }
 
-impl PurgeCounts {
-    fn of(&mut self, kind: PurgeKind) -> &mut PurgeCount {
+impl PruneCounts {
+    fn of(&mut self, kind: PruneKind) -> &mut PruneCount {
         let count = match kind {
-            PurgeKind::Refusals => &mut self.refusals,
-            PurgeKind::Events => &mut self.events,
-            PurgeKind::DeadLetters => &mut self.dead_letters,
+            PruneKind::Refusals => &mut self.refusals,
+            PruneKind::Events => &mut self.events,
+            PruneKind::DeadLetters => &mut self.dead_letters,
         };
         count.get_or_insert_default()
     }
 
     /// Returns the counts of each kind, with the noun for one item. None: not requested.
     #[must_use]
-    pub const fn by_noun(&self) -> [(Option<PurgeCount>, &'static str); 3] {
+    pub const fn by_noun(&self) -> [(Option<PruneCount>, &'static str); 3] {
         [(self.refusals, "refusal"), (self.events, "event"), (self.dead_letters, "dead letter")]
     }
 
@@ -100,7 +100,7 @@ impl PurgeCounts {
     }
 }
 
-impl Plan for PurgeCounts {
+impl Plan for PruneCounts {
     fn next(&self) -> Next {
         match self.purged() {
             0 => Next::NothingToDo,
@@ -109,7 +109,7 @@ impl Plan for PurgeCounts {
     }
 }
 
-impl Report for PurgeCounts {
+impl Report for PruneCounts {
     fn counts(&self) -> Json {
         json!(self)
     }
@@ -128,7 +128,7 @@ enum Mode {
 
 /// Prunes old data of one partition.
 #[derive(Debug)]
-pub struct Purge {
+pub struct Prune {
     redis: RedisStore,
     mysql: MySqlPool,
     dead: DeadLetters,
@@ -137,15 +137,15 @@ pub struct Purge {
     /// The partition whose rows are pruned. The records that name orders of other partitions are in their own streams,
     /// journals and dead letters.
     partition: Partition,
-    request: PurgeRequest,
+    request: PruneRequest,
 }
 
-impl Purge {
+impl Prune {
     /// Connects to Redis and MySQL of the partition.
     ///
     /// # Errors
     /// If a store cannot be reached.
-    pub async fn connect(stores: &Stores, request: PurgeRequest) -> anyhow::Result<Self> {
+    pub async fn connect(stores: &Stores, request: PruneRequest) -> anyhow::Result<Self> {
         let (redis, mysql) = stores.both().await?;
         let (redis, mysql) = (redis.clone(), mysql.clone());
         let (names, partition) = (redis.inspector().names().clone(), redis.partition().clone());
@@ -157,8 +157,8 @@ impl Purge {
     ///
     /// # Errors
     /// If a store does not answer, or the stream cannot be read.
-    pub async fn plan(&self, job: &Job) -> anyhow::Result<PurgeCounts> {
-        let mut counts = PurgeCounts::default();
+    pub async fn plan(&self, job: &Job) -> anyhow::Result<PruneCounts> {
+        let mut counts = PruneCounts::default();
         self.go(Mode::Count, &mut counts, job).await?;
         Ok(counts)
     }
@@ -166,8 +166,8 @@ impl Purge {
     /// Deletes what may be deleted by then.
     ///
     /// # Errors
-    /// As for [`Purge::plan`]. What `report` counts is deleted.
-    pub async fn run(&self, report: &mut PurgeCounts, job: &Job) -> anyhow::Result<End> {
+    /// As for [`Prune::plan`]. What `report` counts is deleted.
+    pub async fn run(&self, report: &mut PruneCounts, job: &Job) -> anyhow::Result<End> {
         self.go(Mode::Delete, report, job).await
     }
 
@@ -175,7 +175,7 @@ impl Purge {
         Records::new(&self.mysql, &self.partition)
     }
 
-    async fn go(&self, mode: Mode, counts: &mut PurgeCounts, job: &Job) -> anyhow::Result<End> {
+    async fn go(&self, mode: Mode, counts: &mut PruneCounts, job: &Job) -> anyhow::Result<End> {
         let status = inspect(&self.redis, &self.names).await.context("Failed to read the stream")?;
         let stream = &self.names.stream;
         match status.kind {
@@ -196,14 +196,14 @@ impl Purge {
         for kind in &self.request.kinds {
             let count = counts.of(*kind);
             let end = match kind {
-                PurgeKind::Refusals => {
+                PruneKind::Refusals => {
                     by_bites(mode, job, async |after| self.refusals((mode, &named), after, count).await)
                         .await?
                 }
-                PurgeKind::Events => {
+                PruneKind::Events => {
                     by_bites(mode, job, async |after| self.events((mode, &named), after, count).await).await?
                 }
-                PurgeKind::DeadLetters => self.letters(mode, count, job).await?,
+                PruneKind::DeadLetters => self.letters(mode, count, job).await?,
             };
             if end == End::Stopped {
                 return Ok(End::Stopped);

@@ -9,7 +9,7 @@ use tidegate_orders::{Order, OrderId, RecordsError, dead_letters::DropReply};
 use tidegate_stream::{EntryId, Letter, server_time_ms};
 use tokio::time::Instant;
 
-use super::{Mode, Purge, PurgeCount, rest};
+use super::{Mode, Prune, PruneCount, rest};
 use crate::{change::End, dead_letters::LetterSelection};
 
 /// The end of an order in MySQL.
@@ -21,8 +21,8 @@ enum Ended {
     GivenUp,
 }
 
-impl Purge {
-    pub(super) async fn letters(&self, mode: Mode, count: &mut PurgeCount, job: &Job) -> anyhow::Result<End> {
+impl Prune {
+    pub(super) async fn letters(&self, mode: Mode, count: &mut PruneCount, job: &Job) -> anyhow::Result<End> {
         let now_ms = server_time_ms(self.redis.pool()).await.context("Failed to read the clock of Redis")?;
         let older_ms = u64::try_from(self.request.older_than.as_millis()).unwrap_or(u64::MAX);
         let last = EntryId { ms: now_ms.saturating_sub(older_ms), seq: 0 }.previous();

@@ -7,10 +7,10 @@ use fred::{clients::Pool, types::Value};
 use crate::{
     entry::EntryId,
     inspect::server_time_ms,
+    prune_plan::{PruneLimit, plan},
     redis::{RedisError, RedisPool},
     script::ScriptSource,
     stream::{StreamError, StreamNames},
-    trim_plan::{TrimLimit, plan},
 };
 
 /// The number of entries that one call deletes at most: it takes Redis some milliseconds.
@@ -19,15 +19,15 @@ const MOST: u64 = 10_000;
 /// A task that deletes entries which are older than the retention and which no group needs any more. Unread and pending
 /// entries stay, however old they are. A replay can run the acknowledged entries within the retention again.
 #[derive(Clone, Debug)]
-pub struct Trimmer {
+pub struct StreamPruner {
     pool: Pool,
     names: StreamNames,
     script: ScriptSource,
     retention: Duration,
 }
 
-impl Trimmer {
-    /// Creates a trimmer that keeps the entries of the last `retention`, by the clock of Redis.
+impl StreamPruner {
+    /// Creates a pruner that keeps the entries of the last `retention`, by the clock of Redis.
     #[must_use]
     pub fn new(pool: impl Into<RedisPool>, names: StreamNames, retention: Duration) -> Self {
         Self {
@@ -38,7 +38,7 @@ impl Trimmer {
         }
     }
 
-    /// Trims once, and returns how many entries were deleted.
+    /// Prunes once, and returns how many entries were deleted.
     ///
     /// # Errors
     /// When Redis does not answer, or the key holds no stream.
@@ -68,7 +68,7 @@ impl Trimmer {
     /// left.
     ///
     /// # Errors
-    /// As for [`Trimmer::run_once`].
+    /// As for [`StreamPruner::run_once`].
     pub async fn step(&self, cutoff: EntryId) -> Result<u64, StreamError> {
         let keys = vec![self.names.stream.as_str().into()];
         let args: Vec<Value> = vec![cutoff.to_string().into(), MOST.to_string().into()];
@@ -78,8 +78,8 @@ impl Trimmer {
     /// Returns which entries before `cutoff` would be deleted, by the rules of the script. Changes nothing.
     ///
     /// # Errors
-    /// As for [`Trimmer::run_once`].
-    pub async fn plan(&self, cutoff: EntryId) -> Result<TrimLimit, StreamError> {
+    /// As for [`StreamPruner::run_once`].
+    pub async fn plan(&self, cutoff: EntryId) -> Result<PruneLimit, StreamError> {
         plan(&self.pool, &self.names.stream, cutoff).await
     }
 }

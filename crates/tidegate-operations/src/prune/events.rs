@@ -3,16 +3,16 @@
 use anyhow::Context;
 use tidegate_orders::{OrderId, event::History, ledger::read_histories};
 
-use super::{BITE, Mode, NamedOrders, ORDERS, Purge, PurgeCount};
+use super::{BITE, Mode, NamedOrders, ORDERS, Prune, PruneCount};
 
-impl Purge {
+impl Prune {
     /// Deletes the events of settled orders that no entry and no dead letter names, except for the few events that are
     /// still needed.
     pub(super) async fn events(
         &self,
         (mode, named): (Mode, &NamedOrders),
         after: i64,
-        count: &mut PurgeCount,
+        count: &mut PruneCount,
     ) -> anyhow::Result<Option<i64>> {
         let ids = self.records().events().orders_after(after, ORDERS).await;
         let ids = ids.context("Failed to read the events")?;
