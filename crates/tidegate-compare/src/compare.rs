@@ -131,7 +131,7 @@ pub(crate) struct Counted {
 /// One pass through both sides.
 pub(crate) struct Pass<'a> {
     pub(crate) stores: &'a ComparedStores,
-    pub(crate) places: &'a VoucherIndex,
+    pub(crate) index: &'a VoucherIndex,
     pub(crate) sales: &'a [Option<Sale>],
     pub(crate) part: Part,
     is_counted: bool,
@@ -149,7 +149,7 @@ impl<'a> Pass<'a> {
     /// If orders are counted, those in no complete journal are followed instead of compared.
     pub(crate) fn new(
         stores: &'a ComparedStores,
-        (places, sales): (&'a VoucherIndex, &'a [Option<Sale>]),
+        (index, sales): (&'a VoucherIndex, &'a [Option<Sale>]),
         (part, expected): (Part, u64),
         is_counted: bool,
         (pace, job): (Pace, &'a Job),
@@ -161,7 +161,7 @@ impl<'a> Pass<'a> {
         let seed = part.index ^ part.of.rotate_left(32);
         Self {
             stores,
-            places,
+            index,
             sales,
             part,
             is_counted,
@@ -187,7 +187,7 @@ impl<'a> Pass<'a> {
         // This comes before the read of in-flight entries: an entry up to here that is not in flight then has its
         // outcome in MySQL.
         let end = redis.inspector().last_id(&redis.inspector().names().stream).await?;
-        self.in_flight = InFlight::read(redis, self.places, &self.pace).await?;
+        self.in_flight = InFlight::read(redis, self.index, &self.pace).await?;
         self.counted.in_flight = std::mem::take(&mut self.in_flight.counts);
         self.counted.events_in_flight = std::mem::take(&mut self.in_flight.events);
         let sales = self.sales;
@@ -226,7 +226,7 @@ impl<'a> Pass<'a> {
     }
 
     async fn read_buyers(&mut self, sale: &Sale) -> Result<(), CompareError> {
-        let Some(voucher) = self.places.voucher(sale.place) else { return Ok(()) };
+        let Some(voucher) = self.index.voucher(sale.place) else { return Ok(()) };
         let (users, part, place) = (&mut self.users, self.part, sale.place);
         let add = |user| {
             if part.has(user) {
@@ -238,7 +238,7 @@ impl<'a> Pass<'a> {
 
     /// Reads the journal: compares its users with the buyers, and adds its orders to the table.
     async fn read_journal(&mut self, sale: &Sale) -> Result<(), CompareError> {
-        let Some(voucher) = self.places.voucher(sale.place) else { return Ok(()) };
+        let Some(voucher) = self.index.voucher(sale.place) else { return Ok(()) };
         let (part, place, progress) = (self.part, sale.place, &self.job.progress);
         let mut sum = (part == Part::WHOLE).then(|| JournalSum::new(sale.snapshot));
         let (orders, users, in_flight) = (&mut self.orders, &mut self.users, &self.in_flight);
@@ -294,7 +294,7 @@ impl<'a> Pass<'a> {
         if !self.stores.are_chosen {
             return self.read_all_rows(first).await;
         }
-        for (place, voucher) in (0..).zip(self.places.all()) {
+        for (place, voucher) in (0..).zip(self.index.all()) {
             if self.sale(place).is_some() || self.counted.counts.is_some() {
                 self.read_rows_of(*voucher, first).await?;
             }
@@ -347,7 +347,7 @@ impl<'a> Pass<'a> {
 
     fn take_row(&mut self, row: &OrderRow, events: Option<&EventSum>, first: Option<EntryId>) {
         self.count_row(row, events);
-        let Some(place) = self.places.of_number(row.voucher) else { return };
+        let Some(place) = self.index.of_number(row.voucher) else { return };
         let Some(sale) = self.sale(place) else { return };
         let end = sale.compacted(row, events);
         if end == Some(FinalOrder::Used) {
@@ -414,7 +414,7 @@ impl<'a> Pass<'a> {
             let Some(last) = page.last().map(|refusal| refusal.order.get()) else { return Ok(()) };
             for row in &page {
                 self.count_refusal(row);
-                let Some(place) = self.places.of_number(row.voucher) else { continue };
+                let Some(place) = self.index.of_number(row.voucher) else { continue };
                 let Some(sale) = self.sale(place).filter(|_| self.is_wanted(place, row.order.get())) else {
                     continue;
                 };
@@ -448,9 +448,9 @@ fn said_by(note: &JournalNote, sale: &Sale) -> Option<u64> {
 }
 
 /// Adds the counts of foreign statuses, except those that are checked again.
-pub(crate) fn tally_by_others(counted: &Counted, places: &VoucherIndex, tally: &mut Tally) {
+pub(crate) fn tally_by_others(counted: &Counted, index: &VoucherIndex, tally: &mut Tally) {
     for (place, (total, units)) in &counted.by_others {
-        if let Some(voucher) = places.voucher(*place) {
+        if let Some(voucher) = index.voucher(*place) {
             tally.add_many(voucher, DifferenceKind::StatusSetByOthers, (*total, *units));
         }
     }
@@ -459,10 +459,10 @@ pub(crate) fn tally_by_others(counted: &Counted, places: &VoucherIndex, tally: &
 /// Reads all dead letters, for looking up orders in them.
 pub async fn dead_orders(
     stores: &ComparedStores,
-    places: &VoucherIndex,
+    index: &VoucherIndex,
     pace: Pace,
 ) -> Result<DeadOrders, CompareError> {
     let mut dead = DeadOrders::default();
-    stores.redis().read_dead(places, pace, |letter| dead.add(letter)).await?;
+    stores.redis().read_dead(index, pace, |letter| dead.add(letter)).await?;
     Ok(dead)
 }

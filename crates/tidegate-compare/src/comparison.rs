@@ -118,8 +118,8 @@ impl Comparison {
         mut found: impl FnMut(&Difference),
     ) -> Result<(ComparisonReport, Option<OrderCounter>), CompareError> {
         let began = Instant::now();
-        let places = VoucherIndex::new(vouchers);
-        let (sales, mut totals) = self.begin(&places, counts.is_some()).await?;
+        let index = VoucherIndex::new(vouchers);
+        let (sales, mut totals) = self.begin(&index, counts.is_some()).await?;
         let at_ms = match sales.iter().flatten().map(|sale| sale.snapshot.at_ms).min() {
             Some(at_ms) => at_ms,
             // Redis has lost all sales. Without a time, the fleet would compare again at once, for ever.
@@ -131,12 +131,12 @@ impl Comparison {
             found(&difference);
             tally.add(difference);
         };
-        let (passes, mut counted) = self.compare((&places, &sales), counts, job, &mut told).await?;
-        self.finish_totals(&places, &sales, &counted, &mut totals, job).await?;
+        let (passes, mut counted) = self.compare((&index, &sales), counts, job, &mut told).await?;
+        self.finish_totals(&index, &sales, &counted, &mut totals, job).await?;
         let (counters, counters_not_compared) =
-            counter_differences(&self.stores, places.all(), &mut totals, (self.request.pace, job)).await?;
+            counter_differences(&self.stores, index.all(), &mut totals, (self.request.pace, job)).await?;
         totals.iter().flat_map(VoucherTotals::differences).chain(counters).for_each(&mut told);
-        tally_by_others(&counted, &places, &mut tally);
+        tally_by_others(&counted, &index, &mut tally);
         let report = ComparisonReport {
             at_ms,
             took_ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
@@ -152,7 +152,7 @@ impl Comparison {
     /// Compares order by order. Returns the number of passes through both sides, and the counts.
     async fn compare(
         &self,
-        (places, sales): (&VoucherIndex, &[Option<Sale>]),
+        (index, sales): (&VoucherIndex, &[Option<Sale>]),
         mut counts: Option<OrderCounter>,
         job: &Job,
         told: &mut impl FnMut(Difference),
@@ -163,7 +163,7 @@ impl Comparison {
         while let Some(part) = parts.pop() {
             passes += 1;
             let expected = counted.as_ref().map_or(0, |it: &Counted| it.redis_orders.max(it.mysql_orders));
-            let pass = Pass::new(stores, (places, sales), (part, expected), is_counted, (pace, job));
+            let pass = Pass::new(stores, (index, sales), (part, expected), is_counted, (pace, job));
             let (candidates, its) = pass.run(self.since(), counts.take()).await?;
             let Candidates { mut orders, users, with_events, is_whole } = candidates;
             let first = counted.get_or_insert(its);
@@ -176,12 +176,12 @@ impl Comparison {
             let unnoted = &std::mem::take(&mut first.unnoted);
             orders.extend(unnoted);
             let with_events = &with_events;
-            let verify = Verify { stores, places, sales, with_events, unnoted, is_counted, pace, job };
+            let verify = Verify { stores, index, sales, with_events, unnoted, is_counted, pace, job };
             verify.differences(orders, users).await?.into_iter().for_each(&mut *told);
         }
         let mut counted = counted.unwrap_or_default();
         if let Some(counts) = counted.counts.as_mut().filter(|counts| counts.unreadable.has_lost()) {
-            self.look_at_unreadable_again(places, counts).await?;
+            self.look_at_unreadable_again(index, counts).await?;
         }
         Ok((passes, counted))
     }
@@ -189,17 +189,17 @@ impl Comparison {
     /// Checks unreadable entries again: they may have become dead letters or have been put back meanwhile.
     async fn look_at_unreadable_again(
         &self,
-        places: &VoucherIndex,
+        index: &VoucherIndex,
         counts: &mut OrderCounter,
     ) -> Result<(), CompareError> {
         let (ComparedStores { redis, .. }, pace) = (&self.stores, self.request.pace);
-        let in_flight = InFlight::read(redis, places, &pace).await?;
+        let in_flight = InFlight::read(redis, index, &pace).await?;
         let seen = |letter| {
             if let DeadLetter::Unreadable(entries) = letter {
                 counts.unreadable.add_dead(&entries);
             }
         };
-        self.stores.redis().read_dead(places, pace, seen).await?;
+        self.stores.redis().read_dead(index, pace, seen).await?;
         counts.unreadable.set_in_flight(&in_flight.unreadable);
         Ok(())
     }
@@ -283,12 +283,12 @@ impl Comparison {
         }
         let (ComparedStores { redis, .. }, pace) = (&self.stores, self.request.pace);
         let asked: Vec<(VoucherId, i64)> = totals.iter().map(|its| (its.voucher, 0)).collect();
-        let places = VoucherIndex::new(asked.iter().map(|(voucher, _)| *voucher).collect());
-        let in_flight = InFlight::read(redis, &places, &pace).await?;
+        let index = VoucherIndex::new(asked.iter().map(|(voucher, _)| *voucher).collect());
+        let in_flight = InFlight::read(redis, &index, &pace).await?;
         // After the entries in flight: an order that was written between two reads must show in one of them.
         let sums = self.stores.mysql().stocks().sums(&asked).await?;
         for its in totals {
-            let place = places.of(its.voucher);
+            let place = index.of(its.voucher);
             let is_busy = place
                 .is_some_and(|it| in_flight.counts.contains_key(&it) || in_flight.events.contains_key(&it));
             let mysql_stock = sums.get(&its.voucher).and_then(|row| row.stock);
@@ -383,11 +383,11 @@ impl Comparison {
     /// wrong type or content; its totals say so.
     async fn begin(
         &self,
-        places: &VoucherIndex,
+        index: &VoucherIndex,
         is_counted: bool,
     ) -> Result<(Vec<Option<Sale>>, Vec<VoucherTotals>), CompareError> {
         let (mut sales, mut totals) = (Vec::new(), Vec::new());
-        for (place, voucher) in (0..).zip(places.all()) {
+        for (place, voucher) in (0..).zip(index.all()) {
             let mut its = VoucherTotals::new(*voucher);
             let sale = match self.sale(place, *voucher).await {
                 // Entries and rows of the voucher may still exist.
@@ -442,7 +442,7 @@ impl Comparison {
     /// Completes the totals. If something differs, the totals are read again, until two reads agree.
     async fn finish_totals(
         &self,
-        places: &VoucherIndex,
+        index: &VoucherIndex,
         sales: &[Option<Sale>],
         counted: &Counted,
         totals: &mut [VoucherTotals],
@@ -469,7 +469,7 @@ impl Comparison {
         let since = |(sale, voucher): (&Option<Sale>, &VoucherId)| {
             (*voucher, sale.as_ref().map_or(0, |sale| sale.complete_since_ms))
         };
-        let compared: Vec<(VoucherId, i64)> = sales.iter().zip(places.all()).map(since).collect();
+        let compared: Vec<(VoucherId, i64)> = sales.iter().zip(index.all()).map(since).collect();
         let stocks = self.stores.mysql().stocks().sums(&compared).await?;
         for (place, its) in (0..).zip(totals.iter_mut()) {
             let row = stocks.get(&its.voucher);

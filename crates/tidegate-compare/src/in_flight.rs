@@ -16,7 +16,7 @@ const PAGE: u16 = 1_000;
 #[derive(Clone, Debug, Default)]
 pub struct VoucherIndex {
     vouchers: Vec<VoucherId>,
-    places: HashMap<VoucherId, u32>,
+    positions: HashMap<VoucherId, u32>,
 }
 
 impl VoucherIndex {
@@ -25,14 +25,14 @@ impl VoucherIndex {
     pub fn new(mut vouchers: Vec<VoucherId>) -> Self {
         vouchers.sort_unstable();
         vouchers.dedup();
-        let places = vouchers.iter().copied().zip(0..).collect();
-        Self { vouchers, places }
+        let positions = vouchers.iter().copied().zip(0..).collect();
+        Self { vouchers, positions }
     }
 
     /// The place of a voucher; None: it is not compared.
     #[must_use]
     pub fn of(&self, voucher: VoucherId) -> Option<u32> {
-        self.places.get(&voucher).copied()
+        self.positions.get(&voucher).copied()
     }
 
     /// The place of a voucher number from MySQL.
@@ -82,7 +82,7 @@ impl InFlight {
     ///
     /// # Errors
     /// Fails if Redis does not answer.
-    pub async fn read(redis: &RedisStore, places: &VoucherIndex, pace: &Pace) -> Result<Self, StreamError> {
+    pub async fn read(redis: &RedisStore, index: &VoucherIndex, pace: &Pace) -> Result<Self, StreamError> {
         let mut found = Self::default();
         let (inspector, keys) = (redis.inspector(), redis.keys());
         // The boundary is read first: an entry that is delivered later is beyond it, whatever happens to it.
@@ -93,13 +93,13 @@ impl InFlight {
             let ids: Vec<EntryId> = page.into_iter().map(|pending| pending.id).collect();
             let mut entries = inspector.entries(stream, &ids, Read::Whole);
             while let Some(entries) = pace.step(entries.next()).await? {
-                entries.iter().flatten().for_each(|entry| found.add(entry, keys, places));
+                entries.iter().flatten().for_each(|entry| found.add(entry, keys, index));
             }
         }
         let last = inspector.last_id(stream).await?;
         let mut unread = inspector.entry_pages(stream, (delivered, last), PAGE);
         while let Some(page) = pace.step(unread.next(u64::MAX)).await? {
-            page.iter().for_each(|entry| found.add(entry, keys, places));
+            page.iter().for_each(|entry| found.add(entry, keys, index));
         }
         found.orders.sort_unstable_by_key(|it| it.hash);
         found.orders.dedup_by_key(|it| it.hash);
@@ -112,11 +112,11 @@ impl InFlight {
         Ok(found)
     }
 
-    fn add(&mut self, entry: &Entry, keys: &Keys, places: &VoucherIndex) {
+    fn add(&mut self, entry: &Entry, keys: &Keys, index: &VoucherIndex) {
         match keys.fields().decode_message(entry) {
-            Ok(Message::Order(order)) => self.add_order(&order, places),
+            Ok(Message::Order(order)) => self.add_order(&order, index),
             Ok(Message::Event(event)) => {
-                if let Some(place) = places.of(event.voucher) {
+                if let Some(place) = index.of(event.voucher) {
                     self.with_events.push(hash_of_id(place, event.order.get()));
                     self.users.push(hash_of_id(place, event.user.get()));
                     *self.events.entry(place).or_default() += 1;
@@ -128,8 +128,8 @@ impl InFlight {
         }
     }
 
-    fn add_order(&mut self, order: &Order, places: &VoucherIndex) {
-        let Some(place) = places.of(order.voucher) else { return };
+    fn add_order(&mut self, order: &Order, index: &VoucherIndex) {
+        let Some(place) = index.of(order.voucher) else { return };
         let units = u32::try_from(order.quantity.get()).unwrap_or(u32::MAX);
         self.orders.push(OrderInFlight { hash: hash_of_id(place, order.id.get()), place, units });
         self.users.push(hash_of_id(place, order.user.get()));

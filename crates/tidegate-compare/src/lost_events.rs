@@ -26,10 +26,10 @@ impl EventPage {
         &mut self,
         entry: EntryId,
         event: Event,
-        places: &VoucherIndex,
+        index: &VoucherIndex,
         wanted: impl Fn(At) -> bool,
     ) {
-        if let Some(place) = places.of(event.voucher).filter(|place| wanted((*place, event.order.get()))) {
+        if let Some(place) = index.of(event.voucher).filter(|place| wanted((*place, event.order.get()))) {
             self.0.push((place, IncomingEvent { event, entry }));
         }
     }

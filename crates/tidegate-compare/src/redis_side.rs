@@ -137,7 +137,7 @@ impl<'a> RedisSide<'a> {
     /// Reads all dead letters, page by page.
     pub(crate) async fn read_dead(
         &self,
-        places: &VoucherIndex,
+        index: &VoucherIndex,
         pace: Pace,
         mut seen: impl FnMut(DeadLetter),
     ) -> Result<(), StreamError> {
@@ -145,12 +145,12 @@ impl<'a> RedisSide<'a> {
         let last = self.redis.inspector().last_id(&dead).await?;
         let mut pages = self.redis.inspector().entry_pages(&dead, (EntryId::MIN, last), PAGE);
         while let Some(page) = pace.step(pages.next(u64::MAX)).await? {
-            page.into_iter().flat_map(|entry| self.dead_letters(entry, places)).for_each(&mut seen);
+            page.into_iter().flat_map(|entry| self.dead_letters(entry, index)).for_each(&mut seen);
         }
         Ok(())
     }
 
-    fn dead_letters(&self, entry: Entry, places: &VoucherIndex) -> Vec<DeadLetter> {
+    fn dead_letters(&self, entry: Entry, index: &VoucherIndex) -> Vec<DeadLetter> {
         let letter = Letter::parse(entry);
         // A letter without a burial note comes from another program.
         let Some(burial) = &letter.burial else { return Vec::new() };
@@ -159,7 +159,7 @@ impl<'a> RedisSide<'a> {
             Ok(Message::Event(_)) => return letter.entries().map(DeadLetter::Event).collect(),
             Err(_) => return vec![DeadLetter::Unreadable(letter.entries().collect())],
         };
-        let Some(place) = places.of(order.voucher) else { return vec![DeadLetter::Elsewhere(order.voucher)] };
+        let Some(place) = index.of(order.voucher) else { return vec![DeadLetter::Elsewhere(order.voucher)] };
         let (user, quantity) = (order.user.get(), order.quantity.get());
         let (fact, entry) = (LetterFact::of_reason(&burial.reason), burial.entry);
         vec![DeadLetter::Order(DeadOrder { place, order: order.id.get(), user, quantity, fact, entry })]

@@ -44,7 +44,7 @@ type SeenUser = (OrderFinding, Option<(i64, Option<Bytes>)>);
 /// The second check of the candidates.
 pub(crate) struct Verify<'a> {
     pub(crate) stores: &'a ComparedStores,
-    pub(crate) places: &'a VoucherIndex,
+    pub(crate) index: &'a VoucherIndex,
     pub(crate) sales: &'a [Option<Sale>],
     /// The candidates with events that may be lost.
     pub(crate) with_events: &'a WithEvents,
@@ -100,7 +100,7 @@ impl Verify<'_> {
     ) -> Option<Difference> {
         Some(Difference {
             kind: finding.kind,
-            voucher: self.places.voucher(place)?,
+            voucher: self.index.voucher(place)?,
             order: order.and_then(|order| order.try_into().ok()),
             user: finding.user.and_then(|user| user.try_into().ok()),
             units: finding.units,
@@ -126,7 +126,7 @@ impl Verify<'_> {
                 self.go_on()?;
                 let ids: Vec<i64> =
                     ids.iter().copied().filter(|id| !round.in_flight.has_own_entry(place, *id)).collect();
-                if let Some(voucher) = self.places.voucher(place) {
+                if let Some(voucher) = self.index.voucher(place) {
                     found.extend(self.pace.step(self.findings((place, voucher), ids, &round)).await?);
                 }
             }
@@ -228,7 +228,7 @@ impl Verify<'_> {
         let round = self.round(&BTreeSet::new()).await?;
         let mut found = Vec::new();
         for (place, ids) in by_place(users) {
-            let Some(voucher) = self.places.voucher(place) else { continue };
+            let Some(voucher) = self.index.voucher(place) else { continue };
             for ids in ids.chunks(AT_ONCE) {
                 self.go_on()?;
                 let is_settled = |user: &i64| !round.in_flight.has_user(place, *user);
@@ -276,8 +276,8 @@ impl Verify<'_> {
     async fn round(&self, orders: &BTreeSet<At>) -> Result<Round, CompareError> {
         let redis = &self.stores.redis;
         let end = redis.inspector().last_id(&redis.inspector().names().stream).await?;
-        let in_flight = InFlight::read(redis, self.places, &self.pace).await?;
-        let dead = dead_orders(self.stores, self.places, self.pace).await?;
+        let in_flight = InFlight::read(redis, self.index, &self.pace).await?;
+        let dead = dead_orders(self.stores, self.index, self.pace).await?;
         self.stores.catch_up().await?;
         let in_stream = self.in_stream(orders, (&in_flight, &dead), end).await?;
         Ok(Round { in_flight, dead, in_stream })

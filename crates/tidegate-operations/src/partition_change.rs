@@ -1,5 +1,5 @@
 //! Changes the partition list of a system at a quiet time. The steps: sales are closed, streams run empty, workers end,
-//! gates over HTTP stop using the old list, the keys of vouchers with a new place move, sales are opened.
+//! gates over HTTP stop using the old list, the keys of vouchers with a new partition move, sales are opened.
 //!
 //! Each partition stores the step. If a change was killed, the same command continues it from that step, and any other
 //! change is refused until then.
@@ -7,8 +7,8 @@
 mod drain;
 pub mod late;
 mod lease;
+mod listed_partitions;
 mod moves;
-mod places;
 mod plan;
 mod report;
 
@@ -16,7 +16,7 @@ use anyhow::bail;
 use tidegate_compare::Job;
 use tidegate_orders::VoucherId;
 
-use self::places::ListedPartitions;
+use self::listed_partitions::ListedPartitions;
 pub use self::{
     plan::{ChangePlan, PlannedChange, check},
     report::ChangeReport,
@@ -33,7 +33,7 @@ use crate::{
 pub struct PartitionChange {
     system: System,
     changed: System,
-    places: ListedPartitions,
+    partitions: ListedPartitions,
     log_stores: Stores,
 }
 
@@ -52,9 +52,9 @@ impl PartitionChange {
             .into());
         }
         let changed = system.with_tags(to);
-        let places = ListedPartitions::connect(system, &changed).await?;
+        let partitions = ListedPartitions::connect(system, &changed).await?;
         let log_stores = Stores::new(changed.common());
-        Ok(Self { system: system.clone(), changed, places, log_stores })
+        Ok(Self { system: system.clone(), changed, partitions, log_stores })
     }
 
     /// Returns the stores of a partition that exists afterwards; its log holds the change.
@@ -68,7 +68,7 @@ impl PartitionChange {
     /// # Errors
     /// If a store does not answer, or something prevents the change. The same command then continues from there.
     pub async fn run(&self, plan: &ChangePlan, report: &mut ChangeReport, job: &Job) -> anyhow::Result<End> {
-        let lease = lease::take(&self.places.first().redis, job).await?;
+        let lease = lease::take(&self.partitions.first().redis, job).await?;
         let guard = job.stop_when_lost(&lease);
         let end = match plan.outcome {
             PlannedChange::WouldGiveUp => self.give_up(report).await,
@@ -137,26 +137,26 @@ impl PartitionChange {
 
     /// Opens the sales where they are; the list stays as it was.
     async fn give_up(&self, report: &mut ChangeReport) -> anyhow::Result<End> {
-        for place in &self.places.old {
-            for voucher in place.vouchers().await? {
-                report.opened += u64::from(place.redis.repairs().reopen(voucher).await?);
+        for partition in &self.partitions.old {
+            for voucher in partition.vouchers().await? {
+                report.opened += u64::from(partition.redis.repairs().reopen(voucher).await?);
             }
         }
         let tags = self.system.common().partition().tags().to_vec();
         let before = if tags.is_empty() { KeptList::Nothing } else { KeptList::Settled(tags) };
         // The partitions of the new list are cleared first, because their notes would block another change.
-        let first = self.places.first();
+        let first = self.partitions.first();
         if let KeptList::Changing(change) = KeptList::read(&first.redis).await? {
-            for place in
+            for partition in
                 ListedPartitions::connect(&self.system, &self.system.with_tags(&change.to)).await?.all()
             {
-                if self.places.old.iter().all(|old| old.prefix() != place.prefix()) {
-                    KeptList::Nothing.write(&place.redis).await?;
+                if self.partitions.old.iter().all(|old| old.prefix() != partition.prefix()) {
+                    KeptList::Nothing.write(&partition.redis).await?;
                 }
             }
         }
-        for place in self.places.old.iter().rev() {
-            before.write(&place.redis).await?;
+        for partition in self.partitions.old.iter().rev() {
+            before.write(&partition.redis).await?;
         }
         report.is_done = true;
         Ok(End::Whole)
@@ -166,8 +166,8 @@ impl PartitionChange {
     async fn kept(&self) -> anyhow::Result<Kept> {
         let (from, to) = self.lists();
         let mut step = None;
-        for place in self.places.all() {
-            match KeptList::read(&place.redis).await? {
+        for partition in self.partitions.all() {
+            match KeptList::read(&partition.redis).await? {
                 KeptList::Changing(change) if (&change.from, &change.to) == (&from, &to) => {
                     step = step.max(Some(change.step));
                 }
@@ -179,8 +179,8 @@ impl PartitionChange {
             return Ok(Kept::Step(step));
         }
         let mut is_after = true;
-        for place in &self.places.old {
-            match KeptList::read(&place.redis).await? {
+        for partition in &self.partitions.old {
+            match KeptList::read(&partition.redis).await? {
                 KeptList::Settled(tags) if tags == to => {}
                 KeptList::Nothing => is_after = false,
                 KeptList::Settled(tags) if tags == from => is_after = false,
@@ -195,8 +195,8 @@ impl PartitionChange {
     async fn keep(&self, step: ChangeStep) -> anyhow::Result<()> {
         let (from, to) = self.lists();
         let change = KeptList::Changing(ListChange { from, to, step });
-        for place in self.places.all() {
-            change.write(&place.redis).await?;
+        for partition in self.partitions.all() {
+            change.write(&partition.redis).await?;
         }
         Ok(())
     }
@@ -204,10 +204,10 @@ impl PartitionChange {
     /// Stores the new list in every partition, including those that the new list does not have.
     async fn settle(&self) -> anyhow::Result<()> {
         let (from, to) = self.lists();
-        late::retire(&self.places, &from, &to).await?;
+        late::retire(&self.partitions, &from, &to).await?;
         let settled = KeptList::Settled(to);
-        for place in self.places.all().into_iter().rev() {
-            settled.write(&place.redis).await?;
+        for partition in self.partitions.all().into_iter().rev() {
+            settled.write(&partition.redis).await?;
         }
         Ok(())
     }
@@ -217,7 +217,7 @@ impl PartitionChange {
         (tags(&self.system), tags(&self.changed))
     }
 
-    /// Returns whether a voucher has another place afterwards.
+    /// Returns whether a voucher has another partition afterwards.
     fn is_moved(&self, voucher: VoucherId) -> bool {
         let prefix = |system: &System| system.of_voucher(voucher).map(|own| own.partition().prefix()).ok();
         prefix(&self.system) != prefix(&self.changed)

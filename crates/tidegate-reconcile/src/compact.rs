@@ -65,7 +65,7 @@ struct Facts {
 
 /// The orders that are not compacted, however old they are.
 struct Busy {
-    places: VoucherIndex,
+    index: VoucherIndex,
     in_flight: InFlight,
     dead: DeadOrders,
 }
@@ -106,12 +106,12 @@ impl Compactor {
         before_ms: i64,
         job: &Job,
     ) -> Result<CompactReport, CompareError> {
-        let places = VoucherIndex::new(vouchers.to_vec());
-        let in_flight = InFlight::read(&self.stores.redis, &places, &self.pace).await?;
-        let dead = dead_orders(&self.stores, &places, self.pace).await?;
-        let busy = Busy { places, in_flight, dead };
+        let index = VoucherIndex::new(vouchers.to_vec());
+        let in_flight = InFlight::read(&self.stores.redis, &index, &self.pace).await?;
+        let dead = dead_orders(&self.stores, &index, self.pace).await?;
+        let busy = Busy { index, in_flight, dead };
         let mut report = CompactReport::default();
-        for (place, voucher) in (0..).zip(busy.places.all()) {
+        for (place, voucher) in (0..).zip(busy.index.all()) {
             let snapshot = self.stores.redis.journals().snapshot(*voucher).await?;
             // If a load made the journal complete, it holds nothing that is older than the load.
             if snapshot.is_complete && self.stores.redis().complete_since(*voucher).await? < before_ms {

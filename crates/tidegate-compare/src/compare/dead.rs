@@ -25,7 +25,7 @@ impl Pass<'_> {
             // A letter that seems lost is checked again.
             (DeadLetter::Event(_) | DeadLetter::Elsewhere(_) | DeadLetter::Unreadable(_), _) => {}
         };
-        self.stores.redis().read_dead(self.places, self.pace, add).await?;
+        self.stores.redis().read_dead(self.index, self.pace, add).await?;
         dead.sort_by_key(|it| (it.place, it.order, it.user));
         dead.dedup_by_key(|it| (it.place, it.order, it.user));
         if self.part == Part::WHOLE {
@@ -60,7 +60,7 @@ impl Pass<'_> {
             ended.extend(refusals.map(|refusal| (refusal.order.get(), refusal.user, refusal.voucher)));
             let notes = self.notes_of_letters(dead).await?;
             for it in dead {
-                let Some(voucher) = self.places.voucher(it.place) else { continue };
+                let Some(voucher) = self.index.voucher(it.place) else { continue };
                 let note = notes.get(&(it.place, it.order));
                 let is_admitted = note.and_then(JournalNote::buyer).map(UserId::get) == Some(it.user);
                 let is_ended = ended.contains(&(it.order, it.user, voucher.get()));
@@ -94,7 +94,7 @@ impl Pass<'_> {
         }
         let mut found = HashMap::new();
         for (place, orders) in wanted {
-            let Some(voucher) = self.places.voucher(place) else { continue };
+            let Some(voucher) = self.index.voucher(place) else { continue };
             let (notes, _) = self.stores.redis().notes(voucher, &orders).await?;
             let notes = notes.into_iter().map(|note| note.and_then(|note| JournalNote::parse(&note)));
             found.extend(

@@ -25,7 +25,7 @@ impl Pass<'_> {
                 return counts.add_unreadable(entry.id, &followed, could_be_order, error);
             }
         };
-        if self.places.of(voucher).is_none() {
+        if self.index.of(voucher).is_none() {
             counts.unplaced.insert(voucher);
         } else if let Ok(Message::Event(event)) = message {
             counts.add_event(entry.id, (voucher, event.order));
@@ -36,12 +36,12 @@ impl Pass<'_> {
     pub(super) async fn follow(&mut self, orders: Vec<(EntryId, Order)>) -> Result<(), CompareError> {
         let mut by_place: BTreeMap<u32, Vec<(EntryId, Order, bool)>> = BTreeMap::new();
         for (entry, order) in orders {
-            if let Some(place) = self.places.of(order.voucher) {
+            if let Some(place) = self.index.of(order.voucher) {
                 by_place.entry(place).or_default().push((entry, order, false));
             }
         }
         for (place, mut orders) in by_place {
-            let (Some(sale), Some(voucher)) = (self.sale(place), self.places.voucher(place)) else {
+            let (Some(sale), Some(voucher)) = (self.sale(place), self.index.voucher(place)) else {
                 continue;
             };
             if sale.is_complete {
@@ -71,12 +71,12 @@ impl Pass<'_> {
     /// Reads the journals that are not complete, after the stream. They add the orders that the stream no longer
     /// holds.
     pub(super) async fn read_open_journals(&mut self) -> Result<(), CompareError> {
-        let (stores, pace, places) = (self.stores, self.pace, self.places);
+        let (stores, pace, index) = (self.stores, self.pace, self.index);
         let Some(counts) = &mut self.counted.counts else { return Ok(()) };
         counts.sort();
         let is_open = |sale: &&Sale| !sale.is_complete && sale.snapshot.journaled > 0;
         for sale in self.sales.iter().flatten().filter(is_open) {
-            let Some(voucher) = places.voucher(sale.place) else { continue };
+            let Some(voucher) = index.voucher(sale.place) else { continue };
             let seen = |field: JournalField<'_>, note: &JournalNote| {
                 if let JournalField::Order(order) = field {
                     counts.add_movement(voucher, order, note);
@@ -119,7 +119,7 @@ impl Pass<'_> {
     pub(super) fn count_row(&mut self, row: &OrderRow, events: Option<&EventSum>) {
         let Some(counts) = &mut self.counted.counts else { return };
         let Ok(voucher) = VoucherId::try_from(row.voucher) else { return };
-        let Some(place) = self.places.of(voucher) else {
+        let Some(place) = self.index.of(voucher) else {
             counts.unplaced.insert(voucher);
             return;
         };
@@ -145,24 +145,24 @@ impl Pass<'_> {
     /// Finds the places of the orders that are in no complete journal.
     pub(super) fn finish_counts(&mut self) {
         let Some(counts) = &mut self.counted.counts else { return };
-        let (places, in_flight, sales) = (self.places, &self.in_flight, self.sales);
-        let sale = |voucher| sales.get(places.of(voucher)? as usize).and_then(Option::as_ref);
+        let (index, in_flight, sales) = (self.index, &self.in_flight, self.sales);
+        let sale = |voucher| sales.get(index.of(voucher)? as usize).and_then(Option::as_ref);
         let end = |voucher| sale(voucher).map_or(EntryId::MIN, |sale: &Sale| sale.snapshot.stream_end);
         let has_event = |open: &InFlight, (voucher, order): (VoucherId, OrderId)| {
-            places.of(voucher).is_some_and(|place| open.has_event(place, order.get()))
+            index.of(voucher).is_some_and(|place| open.has_event(place, order.get()))
         };
         for sale in sales.iter().flatten() {
-            if let Some(voucher) = places.voucher(sale.place) {
+            if let Some(voucher) = index.voucher(sale.place) {
                 counts.set_redis_stock(voucher, sale.snapshot.stock);
             }
         }
         counts.set_in_flight(|(voucher, order)| {
-            places.of(voucher).is_some_and(|place| in_flight.has_own_entry(place, order.get()))
+            index.of(voucher).is_some_and(|place| in_flight.has_own_entry(place, order.get()))
         });
         counts.unreadable.set_in_flight(&in_flight.unreadable);
         let unresolved = counts.follow(end, has_event, in_flight);
         let at =
-            unresolved.into_iter().filter_map(|(voucher, order)| Some((places.of(voucher)?, order.get())));
+            unresolved.into_iter().filter_map(|(voucher, order)| Some((index.of(voucher)?, order.get())));
         self.counted.unnoted = at.collect();
     }
 }

@@ -52,9 +52,8 @@ impl Pass<'_> {
                     // There are too many such orders, so the comparison continues in parts.
                     Ok(Message::Event(_)) if self.with_events.orders.len() > DIFFERENCES => {}
                     Ok(Message::Event(event)) => {
-                        events.add(entry.id, event, self.places, |(place, order)| {
-                            self.is_settled(place, order)
-                        });
+                        events
+                            .add(entry.id, event, self.index, |(place, order)| self.is_settled(place, order));
                     }
                     Err(_) => {}
                 }
@@ -78,7 +77,7 @@ impl Pass<'_> {
     }
 
     fn add_entered(&mut self, entry: EntryId, order: &Order) {
-        let Some(place) = self.places.of(order.voucher) else { return };
+        let Some(place) = self.index.of(order.voucher) else { return };
         let Some(sale) = self.sale(place).filter(|sale| !sale.is_complete) else { return };
         let id = order.id.get();
         self.counted.redis_orders += 1;

@@ -46,7 +46,7 @@ impl Verify<'_> {
             for entry in page {
                 match self.stores.redis.keys().fields().decode_message(&entry) {
                     Ok(Message::Order(order)) => {
-                        let at = self.places.of(order.voucher).map(|place| (place, order.id.get()));
+                        let at = self.index.of(order.voucher).map(|place| (place, order.id.get()));
                         if let Some(at) = at.filter(|at| without.contains(at)) {
                             let (user, quantity) = (order.user.get(), order.quantity.get());
                             let entered = entered.entry(at).or_default();
@@ -58,7 +58,7 @@ impl Verify<'_> {
                     Ok(Message::Event(event)) => {
                         let is_wanted =
                             |at: At| with_events.contains(&at) && !in_flight.has_order(at.0, at.1);
-                        events.add(entry.id, event, self.places, is_wanted);
+                        events.add(entry.id, event, self.index, is_wanted);
                         lost.note(&entry);
                     }
                     Err(_) => {}

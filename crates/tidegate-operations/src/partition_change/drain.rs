@@ -8,7 +8,7 @@ use tidegate_orders::{gate_notes, work_in_progress};
 use tidegate_stream::inspect;
 use tokio::time::sleep;
 
-use super::{PartitionChange, places::ListedPartition, report::ChangeReport};
+use super::{PartitionChange, listed_partitions::ListedPartition, report::ChangeReport};
 use crate::fleet_pause::FleetPause;
 
 const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -18,19 +18,19 @@ const SAY_EVERY: u32 = 50;
 impl PartitionChange {
     /// Closes the sale of every voucher.
     pub(super) async fn close(&self, report: &mut ChangeReport) -> anyhow::Result<()> {
-        for place in &self.places.old {
-            for voucher in place.vouchers().await? {
-                report.closed += u64::from(place.redis.repairs().close(voucher).await?);
+        for partition in &self.partitions.old {
+            for voucher in partition.vouchers().await? {
+                report.closed += u64::from(partition.redis.repairs().close(voucher).await?);
             }
         }
         Ok(())
     }
 
-    /// Restores every sale to its state before the change, at its new place.
+    /// Restores every sale to its state before the change, in its new partition.
     pub(super) async fn reopen(&self, report: &mut ChangeReport) -> anyhow::Result<()> {
-        for place in &self.places.new {
-            for voucher in place.vouchers().await? {
-                report.opened += u64::from(place.redis.repairs().reopen(voucher).await?);
+        for partition in &self.partitions.new {
+            for voucher in partition.vouchers().await? {
+                report.opened += u64::from(partition.redis.repairs().reopen(voucher).await?);
             }
         }
         Ok(())
@@ -96,16 +96,16 @@ impl PartitionChange {
     /// Counts the entries of all streams of the old list that are not acknowledged.
     pub(super) async fn open_entries(&self) -> anyhow::Result<u64> {
         let mut open = 0;
-        for place in &self.places.old {
-            open += open_entries(place).await?;
+        for partition in &self.partitions.old {
+            open += open_entries(partition).await?;
         }
         Ok(open)
     }
 
     pub(super) async fn living_workers(&self) -> anyhow::Result<BTreeSet<String>> {
         let mut names = BTreeSet::new();
-        for place in &self.places.old {
-            names.extend(work_in_progress::read_all(&place.redis).await?.into_keys());
+        for partition in &self.partitions.old {
+            names.extend(work_in_progress::read_all(&partition.redis).await?.into_keys());
         }
         Ok(names)
     }
@@ -114,16 +114,16 @@ impl PartitionChange {
     pub(super) async fn working_gates(&self) -> anyhow::Result<BTreeSet<String>> {
         let (from, _) = self.lists();
         let mut names = BTreeSet::new();
-        for place in &self.places.old {
-            let gates = gate_notes::read_all(&place.redis).await?;
+        for partition in &self.partitions.old {
+            let gates = gate_notes::read_all(&partition.redis).await?;
             names.extend(gates.into_iter().filter(|(_, list)| *list == from).map(|(name, _)| name));
         }
         Ok(names)
     }
 
     pub(super) async fn are_workers_paused(&self) -> anyhow::Result<bool> {
-        for place in &self.places.old {
-            if FleetPause::read(&place.redis).await?.is_some() {
+        for partition in &self.partitions.old {
+            if FleetPause::read(&partition.redis).await?.is_some() {
                 return Ok(true);
             }
         }
@@ -132,15 +132,15 @@ impl PartitionChange {
 
     pub(super) async fn dead_letters(&self) -> anyhow::Result<u64> {
         let mut letters = 0;
-        for place in &self.places.old {
-            letters += inspect(&place.redis, &place.settings.stream_names()).await?.dead;
+        for partition in &self.partitions.old {
+            letters += inspect(&partition.redis, &partition.settings.stream_names()).await?.dead;
         }
         Ok(letters)
     }
 }
 
-async fn open_entries(place: &ListedPartition) -> anyhow::Result<u64> {
-    let status = inspect(&place.redis, &place.settings.stream_names()).await?;
+async fn open_entries(partition: &ListedPartition) -> anyhow::Result<u64> {
+    let status = inspect(&partition.redis, &partition.settings.stream_names()).await?;
     Ok(match status.group {
         Some(group) => group.pending + group.undelivered.number(),
         None => status.length,

@@ -17,7 +17,7 @@ use tidegate_stream::{Entry, EntryId, Leases, Read, Stream, StreamPruner};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use super::places::{ListedPartition, ListedPartitions};
+use super::listed_partitions::{ListedPartition, ListedPartitions};
 use crate::settings::{System, SystemSettings};
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -29,8 +29,12 @@ const CONSUMER: &str = "late";
 const PAGE: u16 = 100;
 
 /// Stores which partitions were removed from the list. If the system had no partitions before, the tag is empty.
-pub(super) async fn retire(places: &ListedPartitions, from: &[String], to: &[String]) -> anyhow::Result<()> {
-    let (before, now) = (places.first(), &places.new[0]);
+pub(super) async fn retire(
+    partitions: &ListedPartitions,
+    from: &[String],
+    to: &[String],
+) -> anyhow::Result<()> {
+    let (before, now) = (partitions.first(), &partitions.new[0]);
     let mut retired = read(before).await?;
     retired.extend(read(now).await?);
     let named = |tags: &[String]| -> BTreeSet<String> {
@@ -44,11 +48,11 @@ pub(super) async fn retire(places: &ListedPartitions, from: &[String], to: &[Str
     noted.context("Failed to store the list of removed partitions")
 }
 
-async fn read(place: &ListedPartition) -> anyhow::Result<BTreeSet<String>> {
-    let text: Option<String> = place
+async fn read(partition: &ListedPartition) -> anyhow::Result<BTreeSet<String>> {
+    let text: Option<String> = partition
         .redis
         .pool()
-        .get(place.redis.keys().partition_list().retired())
+        .get(partition.redis.keys().partition_list().retired())
         .await
         .context("Failed to read the list of removed partitions")?;
     Ok(text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default())
@@ -91,7 +95,7 @@ pub async fn watch(system: System, stop: CancellationToken) {
 /// The removed partitions whose streams are read, and the current partitions.
 struct LateEntries {
     retired: Vec<ListedPartition>,
-    places: Vec<ListedPartition>,
+    partitions: Vec<ListedPartition>,
     leases: Leases,
     token: String,
 }
@@ -108,58 +112,59 @@ impl LateEntries {
                 ListedPartition::connect(&thrifty(system.with_tags(&tags).common()), &mut pools).await?,
             );
         }
-        let mut places = Vec::new();
+        let mut partitions = Vec::new();
         if !retired.is_empty() {
             for settings in system.partitions() {
-                places.push(ListedPartition::connect(&thrifty(settings), &mut pools).await?);
+                partitions.push(ListedPartition::connect(&thrifty(settings), &mut pools).await?);
             }
         }
         let leases = Leases::new(&first.redis);
-        Ok(Self { retired, places, leases, token: tidegate_orders::scripts::rebuild_id() })
+        Ok(Self { retired, partitions, leases, token: tidegate_orders::scripts::rebuild_id() })
     }
 
     /// Moves all late entries to their partitions, and returns their number.
     async fn pass(&self) -> anyhow::Result<u64> {
-        let first = &self.places[0].redis.keys();
+        let first = &self.partitions[0].redis.keys();
         let key = format!("{}:late", first.partition_list().retired().as_str_lossy());
         if !self.leases.take(vec![fred::types::Key::from(key)], &self.token, LEASE).await?.is_empty() {
             return Ok(0);
         }
         let mut entries = 0;
-        for place in &self.retired {
-            entries += self.take_from(place).await?;
+        for partition in &self.retired {
+            entries += self.take_from(partition).await?;
         }
         Ok(entries)
     }
 
     /// Prunes old entries, as workers do in their own streams.
     async fn prune(&self) {
-        for place in &self.retired {
-            let Some(keep) = place.settings.stream.retention else { continue };
-            let pruner = StreamPruner::new(&place.redis, place.redis.inspector().names().clone(), keep);
+        for partition in &self.retired {
+            let Some(keep) = partition.settings.stream.retention else { continue };
+            let pruner =
+                StreamPruner::new(&partition.redis, partition.redis.inspector().names().clone(), keep);
             if let Err(error) = pruner.run_once().await {
                 tracing::debug!("cannot prune the stream of a removed partition: {error}");
             }
         }
     }
 
-    async fn take_from(&self, place: &ListedPartition) -> anyhow::Result<u64> {
-        let names = place.settings.stream_names();
-        let inspector = place.redis.inspector();
+    async fn take_from(&self, partition: &ListedPartition) -> anyhow::Result<u64> {
+        let names = partition.settings.stream_names();
+        let inspector = partition.redis.inspector();
         if inspector.length(&names.stream).await? == 0 {
             return Ok(0);
         }
-        Stream::new(&place.redis, names.clone()).ensure_group().await?;
-        let idle = i64::try_from(place.settings.fleet.claim_idle.as_millis()).unwrap_or(i64::MAX);
+        Stream::new(&partition.redis, names.clone()).ensure_group().await?;
+        let idle = i64::try_from(partition.settings.fleet.claim_idle.as_millis()).unwrap_or(i64::MAX);
         let claim = ["0-0", "COUNT", "100", "JUSTID"].map(Value::from);
         let claim = [names.stream.as_str(), &names.group, CONSUMER]
             .map(Value::from)
             .into_iter()
             .chain([idle.into()])
             .chain(claim);
-        let _claimed: Value = command(&place.redis, "XAUTOCLAIM", claim.collect()).await?;
+        let _claimed: Value = command(&partition.redis, "XAUTOCLAIM", claim.collect()).await?;
         let read = ["GROUP", &names.group, CONSUMER, "COUNT", "100", "STREAMS", &names.stream, ">"];
-        let _read: Value = command(&place.redis, "XREADGROUP", read.map(Value::from).to_vec()).await?;
+        let _read: Value = command(&partition.redis, "XREADGROUP", read.map(Value::from).to_vec()).await?;
         let all = (EntryId::MIN, EntryId::MAX);
         let held = inspector.group().pending_entries(all, PAGE, Some(CONSUMER)).await?;
         let ids: Vec<EntryId> = held.into_iter().map(|held| held.id).collect();
@@ -168,11 +173,11 @@ impl LateEntries {
         while let Some(page) = entries.next().await? {
             for (entry, id) in page.iter().zip(&mut left) {
                 if let Some(entry) = entry {
-                    self.append(place, entry).await?;
+                    self.append(partition, entry).await?;
                     taken += 1;
                 }
                 let ack = [names.stream.as_str(), &names.group, &id.to_string()].map(Value::from);
-                let _one: u64 = command(&place.redis, "XACK", ack.to_vec()).await?;
+                let _one: u64 = command(&partition.redis, "XACK", ack.to_vec()).await?;
             }
         }
         Ok(taken)
@@ -186,9 +191,11 @@ impl LateEntries {
             Ok(Message::Event(event)) => Some(event.voucher),
             Err(_) => None,
         };
-        let own =
-            self.places.iter().find(|place| voucher.is_some_and(|it| place.settings.partition().owns(it)));
-        let to = own.unwrap_or(&self.places[0]);
+        let own = self
+            .partitions
+            .iter()
+            .find(|partition| voucher.is_some_and(|it| partition.settings.partition().owns(it)));
+        let to = own.unwrap_or(&self.partitions[0]);
         let fields = entry.fields.iter().flat_map(|(name, value)| [name.clone(), value.clone()]);
         let args = [to.settings.stream.name.as_str(), "*"].map(Value::from);
         let args = args.into_iter().chain(fields.map(Value::Bytes));

@@ -118,12 +118,12 @@ impl PartitionChange {
             dead_letters: self.dead_letters().await?,
         };
         let mut limited = None;
-        for place in &self.places.old {
-            let vouchers = place.vouchers().await?;
+        for partition in &self.partitions.old {
+            let vouchers = partition.vouchers().await?;
             plan.vouchers += vouchers.len() as u64;
             for voucher in vouchers.into_iter().filter(|voucher| self.is_moved(*voucher)) {
                 plan.moving += 1;
-                if place.redis.limits().has_limits(voucher).await? {
+                if partition.redis.limits().has_limits(voucher).await? {
                     limited = Some(voucher);
                 }
             }
@@ -161,8 +161,8 @@ impl PartitionChange {
     /// Returns whether a change that has begun can be given up, because the requested list is the current one.
     async fn giving_up(&self, plan: &mut ChangePlan) -> anyhow::Result<PlannedChange> {
         let mut found: Option<ListChange> = None;
-        for place in &self.places.old {
-            match KeptList::read(&place.redis).await? {
+        for partition in &self.partitions.old {
+            match KeptList::read(&partition.redis).await? {
                 KeptList::Changing(change) if found.as_ref().is_none_or(|it| it.step < change.step) => {
                     found = Some(change);
                 }

@@ -35,6 +35,6 @@ impl Report for ChangeReport {
     }
 
     fn torn(&self) -> &'static str {
-        "the sale in progress may be copied or not; it is complete at its old place"
+        "the sale in progress may be copied or not; it is complete in its old partition"
     }
 }

@@ -101,14 +101,14 @@ pub struct ListedPartitions {
 impl ListedPartitions {
     pub async fn connect(old: &System, new: &System) -> anyhow::Result<Self> {
         let mut pools = BTreeMap::new();
-        let mut places = Self { old: Vec::new(), new: Vec::new() };
+        let mut partitions = Self { old: Vec::new(), new: Vec::new() };
         for settings in old.partitions() {
-            places.old.push(ListedPartition::connect(settings, &mut pools).await?);
+            partitions.old.push(ListedPartition::connect(settings, &mut pools).await?);
         }
         for settings in new.partitions() {
-            places.new.push(ListedPartition::connect(settings, &mut pools).await?);
+            partitions.new.push(ListedPartition::connect(settings, &mut pools).await?);
         }
-        Ok(places)
+        Ok(partitions)
     }
 
     /// Returns the partition that stores first that a change has begun.
@@ -116,15 +116,15 @@ impl ListedPartitions {
         &self.old[0]
     }
 
-    /// Returns each place once, those of the old list first.
+    /// Returns each partition once, those of the old list first.
     pub fn all(&self) -> Vec<&ListedPartition> {
         let mut seen = BTreeSet::new();
-        self.old.iter().chain(&self.new).filter(|place| seen.insert(place.prefix())).collect()
+        self.old.iter().chain(&self.new).filter(|partition| seen.insert(partition.prefix())).collect()
     }
 
     /// Returns the partition of a voucher in the new list.
     pub fn of(&self, voucher: VoucherId) -> &ListedPartition {
-        let own = self.new.iter().find(|place| place.settings.partition().owns(voucher));
+        let own = self.new.iter().find(|partition| partition.settings.partition().owns(voucher));
         own.unwrap_or(&self.new[0])
     }
 }
