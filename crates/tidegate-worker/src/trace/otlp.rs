@@ -3,7 +3,7 @@
 mod client;
 mod exporter;
 mod lane;
-mod room;
+mod permits;
 mod span;
 
 use std::{sync::Arc, time::Duration};
@@ -20,7 +20,9 @@ use tidegate_orders::OrderHandler;
 use tidegate_stream::Observer;
 use tokio::sync::oneshot;
 
-use self::{client::Failure, exporter::TellingExporter, lane::LaneTrace, room::Room, span::OrderSpans};
+use self::{
+    client::Failure, exporter::TellingExporter, lane::LaneTrace, permits::SpanPermits, span::OrderSpans,
+};
 use super::variable;
 use crate::settings::ProcessSettings;
 
@@ -45,7 +47,7 @@ const FINISH_WITHIN: Duration = Duration::from_secs(5);
 pub struct Traces {
     provider: SdkTracerProvider,
     spans: OrderSpans,
-    room: Arc<Room>,
+    permits: Arc<SpanPermits>,
     /// Whether the sampler also decides on orders without a sampled parent.
     asks_sampler: bool,
 }
@@ -65,9 +67,9 @@ impl Traces {
                 |error| InvalidInput(format!("Traces cannot be sent to the endpoint of {endpoint}: {error}")),
             )?;
         let queue = variable(OTEL_BSP_MAX_QUEUE_SIZE).and_then(|size| size.parse().ok()).unwrap_or(QUEUE);
-        let room = Arc::new(Room::new(queue));
+        let permits = Arc::new(SpanPermits::new(queue));
         let processor =
-            BatchSpanProcessor::builder(TellingExporter::new(exporter, Arc::clone(&room), failure))
+            BatchSpanProcessor::builder(TellingExporter::new(exporter, Arc::clone(&permits), failure))
                 .with_batch_config(BatchConfigBuilder::default().with_max_queue_size(queue).build())
                 .build();
         let asks_sampler = sampler.is_none();
@@ -87,12 +89,12 @@ impl Traces {
             settings.system.keys.fields.clone(),
         );
         tracing::info!(variable = endpoint, "traces of orders are sent");
-        Ok(Some(Self { provider, spans, room, asks_sampler }))
+        Ok(Some(Self { provider, spans, permits, asks_sampler }))
     }
 
     /// Adds traces to a lane: returns the handler for it and its observer. Each lane needs its own pair.
     pub fn watch(&self, handler: OrderHandler) -> (OrderHandler, Arc<dyn Observer>) {
-        let lane = Arc::new(LaneTrace::new(self.spans.clone(), Arc::clone(&self.room), self.asks_sampler));
+        let lane = Arc::new(LaneTrace::new(self.spans.clone(), Arc::clone(&self.permits), self.asks_sampler));
         (handler.traced_by(lane.clone()), lane)
     }
 
@@ -104,7 +106,7 @@ impl Traces {
         // This is no thread of the runtime: a runtime that ends waits for its own threads.
         std::thread::spawn(move || done.send(provider.shutdown_with_timeout(within).is_ok()));
         if !finished.await.unwrap_or(false) {
-            let spans = self.room.unsent();
+            let spans = self.permits.unsent();
             tracing::warn!(spans, "the last traces were not sent in time");
         }
     }

@@ -14,14 +14,14 @@ use opentelemetry_sdk::{
 
 use super::{
     client::Failure,
-    room::{Room, TELL_EVERY},
+    permits::{SpanPermits, TELL_EVERY},
 };
 
 /// An exporter that logs its errors and returns none. If spans cannot be sent, they are lost, with no other effect.
 #[derive(Debug)]
 pub struct TellingExporter<E> {
     exporter: E,
-    room: Arc<Room>,
+    permits: Arc<SpanPermits>,
     failure: Failure,
     trouble: Mutex<Trouble>,
 }
@@ -34,9 +34,9 @@ struct Trouble {
 }
 
 impl<E> TellingExporter<E> {
-    /// Creates an exporter that frees places in `room` as it sends. `failure` has the reason for a network failure.
-    pub fn new(exporter: E, room: Arc<Room>, failure: Failure) -> Self {
-        Self { exporter, room, failure, trouble: Mutex::default() }
+    /// Creates an exporter that frees `permits` as it sends. `failure` has the reason for a network failure.
+    pub fn new(exporter: E, permits: Arc<SpanPermits>, failure: Failure) -> Self {
+        Self { exporter, permits, failure, trouble: Mutex::default() }
     }
 
     fn why(&self, error: &OTelSdkError) -> String {
@@ -72,9 +72,9 @@ impl<E> TellingExporter<E> {
 impl<E: SpanExporter> SpanExporter for TellingExporter<E> {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
         let spans = batch.len();
-        self.room.leave(spans);
+        self.permits.leave(spans);
         let result = self.exporter.export(batch).await;
-        self.room.arrive(spans);
+        self.permits.arrive(spans);
         self.tell(result, spans);
         Ok(())
     }

@@ -10,7 +10,7 @@ use tidegate_orders::{BatchTrace, BatchTracer};
 use tidegate_stream::{Entry, Observer, ProcessedBatch};
 
 use super::{
-    room::Room,
+    permits::SpanPermits,
     span::{Batch, OrderSpans},
 };
 
@@ -18,15 +18,15 @@ use super::{
 #[derive(Debug)]
 pub struct LaneTrace {
     spans: OrderSpans,
-    room: Arc<Room>,
+    permits: Arc<SpanPermits>,
     asks_sampler: bool,
     batch_trace: Mutex<Option<BatchTrace>>,
 }
 
 impl LaneTrace {
     /// Creates an observer that has no batch yet.
-    pub fn new(spans: OrderSpans, room: Arc<Room>, asks_sampler: bool) -> Self {
-        Self { spans, room, asks_sampler, batch_trace: Mutex::default() }
+    pub fn new(spans: OrderSpans, permits: Arc<SpanPermits>, asks_sampler: bool) -> Self {
+        Self { spans, permits, asks_sampler, batch_trace: Mutex::default() }
     }
 
     fn is_traced(&self, entry: &Entry) -> bool {
@@ -57,8 +57,8 @@ impl Observer for LaneTrace {
             if self.is_traced(entry) {
                 let order = batch.order(&self.spans.fields, at);
                 let spans = order.spans();
-                if self.room.take(spans) && !self.spans.emit(&batch, &order) {
-                    self.room.free(spans);
+                if self.permits.take(spans) && !self.spans.emit(&batch, &order) {
+                    self.permits.free(spans);
                 }
             }
         }

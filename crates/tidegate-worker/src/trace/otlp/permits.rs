@@ -1,4 +1,4 @@
-//! The room for spans that wait to be sent. If its queue is full, the library drops single spans. Here, an order is
+//! Permits for spans that wait to be sent. If its queue is full, the library drops single spans. Here, an order is
 //! traced completely or not at all.
 
 use std::{
@@ -15,9 +15,9 @@ use std::{
 /// The pause between two warnings of the same kind about traces.
 pub const TELL_EVERY: Duration = Duration::from_secs(60);
 
-/// The free places in the library's queue.
+/// The permits of the library's queue.
 #[derive(Debug)]
-pub struct Room {
+pub struct SpanPermits {
     capacity: usize,
     waiting: AtomicUsize,
     under_way: AtomicUsize,
@@ -25,8 +25,8 @@ pub struct Room {
     told: Mutex<Option<Instant>>,
 }
 
-impl Room {
-    /// Creates room for `capacity` spans.
+impl SpanPermits {
+    /// Creates permits for `capacity` spans.
     pub fn new(capacity: usize) -> Self {
         Self {
             capacity,
@@ -42,7 +42,7 @@ impl Room {
         self.waiting.load(Acquire) + self.under_way.load(Acquire)
     }
 
-    /// Takes places for an order's spans. False: there are not enough. Then this counts the order, and logs a warning
+    /// Takes permits for an order's spans. False: there are not enough. Then this counts the order, and logs a warning
     /// now and then.
     pub fn take(&self, spans: usize) -> bool {
         let after = |waiting: usize| waiting.checked_add(spans).filter(|after| *after <= self.capacity);
@@ -58,7 +58,7 @@ impl Room {
         false
     }
 
-    /// Frees places for spans that are being sent now.
+    /// Frees permits for spans that are being sent now.
     pub fn leave(&self, spans: usize) {
         self.under_way.fetch_add(spans, AcqRel);
         self.free(spans);
@@ -69,7 +69,7 @@ impl Room {
         self.under_way.fetch_sub(spans, AcqRel);
     }
 
-    /// Frees places for spans that were not created.
+    /// Frees permits for spans that were not created.
     pub fn free(&self, spans: usize) {
         self.waiting.fetch_sub(spans, AcqRel);
     }
