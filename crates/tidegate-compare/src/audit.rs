@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tidegate_orders::{JournalNote, OrderId, OrderStatus, VoucherId, records::StockRow};
 
 pub use self::report::{
-    AuditReport, ContradictoryRows, LostOrders, LostSpan, Offences, OrdersByPlace, RowCounts, Stocks,
+    AdmittedOrders, AuditReport, ContradictoryRows, LostOrders, LostSpan, Offences, RowCounts, Stocks,
     VoucherAudit,
 };
 pub use crate::counts::{Misnamed, Offenders, StateCounts, Unreadable};
@@ -204,7 +204,7 @@ impl ToldOfVoucher {
         }
         // An unresolved order that turned out to be no difference was in flight.
         let moved = followed.unresolved.orders.saturating_sub(self.unnoted);
-        let mut orders = OrdersByPlace {
+        let mut orders = AdmittedOrders {
             written: followed.written,
             released: followed.released.saturating_sub(self.refused),
             dead: followed.dead.orders,
@@ -212,7 +212,7 @@ impl ToldOfVoucher {
             in_flight: followed.in_flight.orders + moved,
             in_flight_units: followed.in_flight.units
                 + if self.unnoted == 0 { followed.unresolved.units } else { 0 },
-            ..OrdersByPlace::default()
+            ..AdmittedOrders::default()
         };
         let stocks = self.stocks(totals, &followed, before);
         let (all, ours) = self.not_admitted;
@@ -252,7 +252,7 @@ impl ToldOfVoucher {
     }
 
     /// Adds the orders in a complete journal: an order that is nowhere else is written.
-    fn add_noted(&self, orders: &mut OrdersByPlace, totals: &VoucherTotals, noted: &Noted, written: Held) {
+    fn add_noted(&self, orders: &mut AdmittedOrders, totals: &VoucherTotals, noted: &Noted, written: Held) {
         let (half, twice) = (self.offences.half_cancelled.total, self.offences.doubled_back.total);
         let settled = noted.settled.saturating_sub(noted.shown_twice) + written.orders + twice;
         let elsewhere = noted.dead.orders + self.noted + self.not_released + half;

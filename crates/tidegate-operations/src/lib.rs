@@ -24,7 +24,7 @@ pub mod operator_log;
 pub mod order_count;
 pub mod order_event;
 pub mod order_find;
-pub mod order_place;
+pub mod order_partition;
 pub mod order_progress;
 pub mod order_show;
 pub mod partition_change;

@@ -10,7 +10,7 @@ use tokio::runtime::Runtime;
 
 use crate::{config::InvalidConfig, output::print_note};
 use tidegate_compare::text::error_chain;
-use tidegate_operations::{InvalidInput, order_place::ShardsAway};
+use tidegate_operations::{InvalidInput, order_partition::ShardsAway};
 
 /// The exit codes, as `tidegate --help` prints them.
 pub const EXIT_CODES_HELP: &str = "\

@@ -10,7 +10,7 @@ use futures_util::future::join_all;
 use tidegate_compare::text::error_chain;
 use tidegate_operations::{
     InvalidInput, Stores, System, SystemSettings, connect,
-    order_place::{OrderPlace, ShardsAway},
+    order_partition::{OrderPartition, ShardsAway},
 };
 use tidegate_orders::{OrderId, VoucherId};
 
@@ -234,8 +234,8 @@ pub async fn place_of(
     system: &System,
     order: OrderId,
     voucher: Option<VoucherId>,
-) -> anyhow::Result<Place<'_>> {
-    let place = OrderPlace::find(system, order, voucher).await?;
+) -> anyhow::Result<FoundPartition<'_>> {
+    let place = OrderPartition::find(system, order, voucher).await?;
     if place.is_guessed {
         let partition = place.system.partition();
         print_note(&format!(
@@ -243,13 +243,13 @@ pub async fn place_of(
              --partition selects another)"
         ));
     }
-    Ok(Place(place))
+    Ok(FoundPartition(place))
 }
 
-/// The place to search for an order.
-pub struct Place<'a>(OrderPlace<'a>);
+/// The partition to search for an order.
+pub struct FoundPartition<'a>(OrderPartition<'a>);
 
-impl<'a> Place<'a> {
+impl<'a> FoundPartition<'a> {
     /// Searches there with `look`. While a shard is away, an order that was not found may be in that shard: the result
     /// is unknown, and never "not found".
     ///

@@ -44,12 +44,12 @@ pub fn parse(text: &str) -> Result<Timestamp, String> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Point {
     typed: String,
-    place: Place,
+    kind: PointKind,
 }
 
 /// The kinds of points in a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum PointKind {
     /// A time before now, by the clock of Redis.
     Ago(Duration),
     /// A time, in Unix milliseconds.
@@ -70,12 +70,12 @@ impl Point {
     }
 
     fn entry(&self, now_ms: u64) -> Result<EntryId, u64> {
-        match self.place {
-            Place::Ago(span) => {
+        match self.kind {
+            PointKind::Ago(span) => {
                 Err(now_ms.saturating_sub(u64::try_from(span.as_millis()).unwrap_or(u64::MAX)))
             }
-            Place::At(ms) => Err(ms),
-            Place::Entry(id) => Ok(id),
+            PointKind::At(ms) => Err(ms),
+            PointKind::Entry(id) => Ok(id),
         }
     }
 }
@@ -129,27 +129,27 @@ pub fn nothing_between(first: Option<EntryId>, last: Option<EntryId>) -> String 
 /// When the text is none of them, or lies before 2001: `2026-11` is no entry id, though it looks like one.
 pub fn parse_point(text: &str) -> Result<Point, String> {
     let typed = text.trim();
-    let place = parse_place(typed).ok_or(
+    let kind = kind_of(typed).ok_or(
         "give now, 2026-11-20T10:00:00Z, \"2026-11-20 10:00\" (local time), -2h or 90m (that long ago), Unix milliseconds, or \
          the id of an entry",
     )?;
-    match place {
-        Place::At(ms) | Place::Entry(EntryId { ms, .. }) if ms < EARLIEST_MS.unsigned_abs() => {
+    match kind {
+        PointKind::At(ms) | PointKind::Entry(EntryId { ms, .. }) if ms < EARLIEST_MS.unsigned_abs() => {
             Err(IN_SECONDS.to_owned())
         }
-        place => Ok(Point { typed: typed.to_owned(), place }),
+        kind => Ok(Point { typed: typed.to_owned(), kind }),
     }
 }
 
-fn parse_place(text: &str) -> Option<Place> {
+fn kind_of(text: &str) -> Option<PointKind> {
     if text == NOW {
-        Some(Place::Ago(Duration::ZERO))
+        Some(PointKind::Ago(Duration::ZERO))
     } else if is_entry_id(text) {
-        text.parse().ok().map(Place::Entry)
+        text.parse().ok().map(PointKind::Entry)
     } else if let Some(moment) = parse_time(text) {
-        u64::try_from(moment.as_millisecond()).ok().map(Place::At)
+        u64::try_from(moment.as_millisecond()).ok().map(PointKind::At)
     } else {
-        parse_span(text.strip_prefix('-').unwrap_or(text)).ok().map(Place::Ago)
+        parse_span(text.strip_prefix('-').unwrap_or(text)).ok().map(PointKind::Ago)
     }
 }
 

@@ -61,7 +61,7 @@ pub struct VoucherAudit {
     pub voucher: VoucherId,
     /// The places of the voucher's orders.
     #[serde(flatten)]
-    pub orders: OrdersByPlace,
+    pub orders: AdmittedOrders,
     /// The rows of the voucher in MySQL.
     #[serde(flatten)]
     pub rows: RowCounts,
@@ -76,7 +76,7 @@ pub struct VoucherAudit {
 /// The admitted order ids: those in the journal, the stream or the dead stream. If no order is lost, mismatched or not
 /// released, `admitted = written + released + dead + in_flight`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct OrdersByPlace {
+pub struct AdmittedOrders {
     /// The number of all admitted order ids.
     pub admitted: u64,
     /// Admitted orders with a row in MySQL that is live, or was cancelled since and not released.

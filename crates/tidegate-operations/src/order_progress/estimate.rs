@@ -10,7 +10,7 @@ use crate::order_show::{EntryLocation, EntryRecord};
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct QueueEstimate {
     /// The place of the order's entry.
-    pub place: QueuePlace,
+    pub place: QueuePosition,
     /// The approximate number of entries that are read before it; None: Redis cannot say.
     pub ahead: Option<u64>,
     /// The approximate seconds until the order is handled. None: this is unknown, or workers read nothing.
@@ -24,7 +24,7 @@ pub struct QueueEstimate {
 /// The place of the entry of a waiting order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum QueuePlace {
+pub enum QueuePosition {
     /// The entry is in the stream, and no worker has read it.
     Unread,
     /// The entry is in progress in a worker.
@@ -38,17 +38,19 @@ impl QueueEstimate {
     #[must_use]
     pub fn of(entry: &EntryRecord, backlog: &Backlog, read_per_s: Option<f64>, paused: bool) -> Option<Self> {
         let (place, ahead) = match entry.state {
-            EntryLocation::Undelivered => (QueuePlace::Unread, backlog.ahead_of(entry.id)),
-            EntryLocation::Pending { alive: true, deliveries: 1.., .. } => (QueuePlace::InProgress, Some(0)),
-            EntryLocation::Pending { .. } => (QueuePlace::SetAside, Some(0)),
+            EntryLocation::Undelivered => (QueuePosition::Unread, backlog.ahead_of(entry.id)),
+            EntryLocation::Pending { alive: true, deliveries: 1.., .. } => {
+                (QueuePosition::InProgress, Some(0))
+            }
+            EntryLocation::Pending { .. } => (QueuePosition::SetAside, Some(0)),
             EntryLocation::Settled => return None,
         };
         let expected_s = match place {
-            QueuePlace::Unread => ahead.zip(read_per_s).and_then(|(ahead, rate)| seconds(ahead, rate)),
-            QueuePlace::InProgress => Some(0.0),
-            QueuePlace::SetAside => None,
+            QueuePosition::Unread => ahead.zip(read_per_s).and_then(|(ahead, rate)| seconds(ahead, rate)),
+            QueuePosition::InProgress => Some(0.0),
+            QueuePosition::SetAside => None,
         };
-        let expected_s = expected_s.filter(|_| !paused || place == QueuePlace::InProgress);
+        let expected_s = expected_s.filter(|_| !paused || place == QueuePosition::InProgress);
         Some(Self { place, ahead, expected_s, read_per_s, paused })
     }
 }
@@ -94,7 +96,10 @@ mod tests {
     #[test]
     fn whoever_stands_behind_others_waits_for_them() {
         let guess = unread(Some(101), Some(10.0), false);
-        assert_eq!((guess.place, guess.ahead, guess.expected_s), (QueuePlace::Unread, Some(50), Some(5.1)));
+        assert_eq!(
+            (guess.place, guess.ahead, guess.expected_s),
+            (QueuePosition::Unread, Some(50), Some(5.1))
+        );
         let last = QueueEstimate::of(
             &entry(2_000, EntryLocation::Undelivered),
             &backlog(Some(101)),
@@ -128,14 +133,14 @@ mod tests {
                 QueueEstimate::of(&entry(400, state), &backlog(Some(101)), Some(1.0), paused).unwrap();
             (guess.place, guess.ahead, guess.expected_s)
         };
-        assert_eq!(of(pending(true, 1), false), (QueuePlace::InProgress, Some(0), Some(0.0)));
+        assert_eq!(of(pending(true, 1), false), (QueuePosition::InProgress, Some(0), Some(0.0)));
         assert_eq!(
             of(pending(true, 1), true),
-            (QueuePlace::InProgress, Some(0), Some(0.0)),
+            (QueuePosition::InProgress, Some(0), Some(0.0)),
             "it is finished"
         );
-        assert_eq!(of(pending(true, 0), false), (QueuePlace::SetAside, Some(0), None));
-        assert_eq!(of(pending(false, 1), false), (QueuePlace::SetAside, Some(0), None));
+        assert_eq!(of(pending(true, 0), false), (QueuePosition::SetAside, Some(0), None));
+        assert_eq!(of(pending(false, 1), false), (QueuePosition::SetAside, Some(0), None));
         assert_eq!(QueueEstimate::of(&entry(400, EntryLocation::Settled), &backlog(None), None, false), None);
     }
 }

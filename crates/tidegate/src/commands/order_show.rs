@@ -12,7 +12,7 @@ use serde::Serialize;
 use tidegate_compare::text::counted;
 use tidegate_operations::{
     Stores, System, SystemSettings,
-    order_place::OrderPlaces,
+    order_partition::OrderPartitions,
     order_show::{OrderQuery, OrderRecords, OrderReport, show_order},
 };
 use tidegate_orders::{Keys, OrderId, OrderStatus, UserId, VoucherId};
@@ -119,7 +119,7 @@ impl SystemCommand for OrderShowArgs {
         let OrderShowArgs { order, voucher, user, ref entry, scan, .. } = *self;
         let entry = entry.as_ref().map(|entry| entry.id);
         let query = OrderQuery { order, voucher, user, entry, budget: scan };
-        let places = OrderPlaces::find(system, order, voucher).await?;
+        let places = OrderPartitions::find(system, order, voucher).await?;
         let (settings, report) = look_in(&places, query).await;
         let exit = print(settings, query, report, &self.output)?;
         Ok(unless_away(exit, &places.away))
@@ -128,7 +128,7 @@ impl SystemCommand for OrderShowArgs {
 
 /// Searches the likeliest partition, and all others if nothing is there. Returns the partition that has the order, or
 /// the likeliest one.
-async fn look_in<'a>(places: &OrderPlaces<'a>, query: OrderQuery) -> (&'a SystemSettings, OrderReport) {
+async fn look_in<'a>(places: &OrderPartitions<'a>, query: OrderQuery) -> (&'a SystemSettings, OrderReport) {
     let progress = ProgressBar::new();
     let (first, others) = (places.all[0], &places.all[1..]);
     let mut report = show_order(&Stores::new(first), query, &progress).await;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tidegate_compare::text::{counted, span};
 use tidegate_operations::order_progress::{
-    OrderProgress, ProgressEvent, QueueEstimate, QueuePlace, WaitEnd, WaitTarget,
+    OrderProgress, ProgressEvent, QueueEstimate, QueuePosition, WaitEnd, WaitTarget,
 };
 use tidegate_orders::{OrderState, event::EventOutcome};
 
@@ -15,9 +15,9 @@ pub const WITHOUT_RATE: Duration = Duration::from_millis(700);
 
 /// Whether the estimate of its turn is complete.
 pub fn has_whole_estimate(progress: &OrderProgress) -> bool {
-    progress
-        .estimate
-        .is_some_and(|guess| guess.place != QueuePlace::Unread || guess.paused || guess.read_per_s.is_some())
+    progress.estimate.is_some_and(|guess| {
+        guess.place != QueuePosition::Unread || guess.paused || guess.read_per_s.is_some()
+    })
 }
 
 /// The sentence about what the command waits for, and how long.
@@ -33,9 +33,9 @@ pub fn waits(progress: &OrderProgress, until: WaitTarget, wait: Duration) -> Str
 
 fn place(guess: &QueueEstimate) -> String {
     match guess.place {
-        QueuePlace::InProgress => "a worker has it in progress".to_owned(),
-        QueuePlace::SetAside => "it was read, and a worker retries it later".to_owned(),
-        QueuePlace::Unread => unread(guess),
+        QueuePosition::InProgress => "a worker has it in progress".to_owned(),
+        QueuePosition::SetAside => "it was read, and a worker retries it later".to_owned(),
+        QueuePosition::Unread => unread(guess),
     }
 }
 

@@ -14,7 +14,7 @@ use crate::{
 
 /// The partition in which to look for an order.
 #[derive(Clone, Debug)]
-pub struct OrderPlace<'a> {
+pub struct OrderPartition<'a> {
     /// The settings of the partition.
     pub system: &'a SystemSettings,
     /// Whether the partition comes only from the order's id, which a producer can choose freely.
@@ -32,18 +32,18 @@ pub struct ShardsAway(pub String, pub String);
 
 /// The partitions in which an order may be.
 #[derive(Clone, Debug)]
-pub struct OrderPlaces<'a> {
+pub struct OrderPartitions<'a> {
     /// The partitions, the most likely one first; only one if it is certain.
     pub all: Vec<&'a SystemSettings>,
     /// Whether the first partition is the one that the order's id names.
     is_first_named: bool,
     /// Whether the partitions come from the order's id or from no source at all.
     pub are_guessed: bool,
-    /// The shards that gave no answer, as in [`OrderPlace::away`].
+    /// The shards that gave no answer, as in [`OrderPartition::away`].
     pub away: Vec<String>,
 }
 
-impl<'a> OrderPlaces<'a> {
+impl<'a> OrderPartitions<'a> {
     /// Finds the partitions in which the order may be. If `voucher` is given, it is the voucher's partition. Otherwise
     /// MySQL is asked for the order's voucher. If MySQL does not know the order, the result is all partitions, and the
     /// one that the id names comes first.
@@ -54,7 +54,7 @@ impl<'a> OrderPlaces<'a> {
         system: &'a System,
         order: OrderId,
         voucher: Option<VoucherId>,
-    ) -> anyhow::Result<OrderPlaces<'a>> {
+    ) -> anyhow::Result<OrderPartitions<'a>> {
         let certain =
             |own| Self { all: vec![own], is_first_named: false, are_guessed: false, away: Vec::new() };
         if let [only] = system.partitions() {
@@ -84,8 +84,8 @@ impl<'a> OrderPlaces<'a> {
     }
 }
 
-impl<'a> OrderPlace<'a> {
-    /// Returns the first partition of [`OrderPlaces::find`].
+impl<'a> OrderPartition<'a> {
+    /// Returns the first partition of [`OrderPartitions::find`].
     ///
     /// # Errors
     /// If nothing shows which partition it is.
@@ -93,9 +93,9 @@ impl<'a> OrderPlace<'a> {
         system: &'a System,
         order: OrderId,
         voucher: Option<VoucherId>,
-    ) -> anyhow::Result<OrderPlace<'a>> {
-        let OrderPlaces { all, is_first_named, are_guessed, away } =
-            OrderPlaces::find(system, order, voucher).await?;
+    ) -> anyhow::Result<OrderPartition<'a>> {
+        let OrderPartitions { all, is_first_named, are_guessed, away } =
+            OrderPartitions::find(system, order, voucher).await?;
         if are_guessed && !is_first_named {
             if !away.is_empty() {
                 let why = format!("whether there is an order {order} is unknown");
