@@ -101,7 +101,7 @@ pub struct Ledger {
 
 /// The meaning of a row that a node does not show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Absence {
+pub enum MissingRow {
     /// The absence decides something, so the node first catches up with the other nodes of its cluster.
     Decides,
     /// The absence decides nothing: the result is a prediction, or the row is read again before anything is done.

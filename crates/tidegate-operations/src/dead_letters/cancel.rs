@@ -4,7 +4,7 @@ use futures_util::future::join_all;
 use tidegate_orders::{
     DeadLetters, Incoming, Ledger, Order, OrderResult, Publisher, RedisStore, ResultState,
     dead_letters::CancelReply,
-    ledger::{Absence, Cancellation},
+    ledger::{Cancellation, MissingRow},
     publisher::now_ms,
     results::PLACED,
     scripts::{Release, ReleaseReply, ScriptError, UserAfter},
@@ -37,7 +37,7 @@ impl Cancel {
         let orders = self.without_those_of_others(orders).await?;
         let held = held(&orders);
         let mut cancellations =
-            self.ledger.snapshot(&held, Absence::Decides).await?.predict_cancel(&held).into_iter();
+            self.ledger.snapshot(&held, MissingRow::Decides).await?.predict_cancel(&held).into_iter();
         let ids: Vec<_> = held.iter().map(|incoming| (incoming.order.voucher, incoming.order.id)).collect();
         let released =
             self.redis.journals().released(&ids).await.map_err(|error| Outage::new("Redis", error))?;

@@ -4,7 +4,7 @@ use futures_util::future::join_all;
 use tidegate_orders::{
     DeadLetters, Incoming, Ledger, Order, OrderId, RedisStore,
     dead_letters::DropReply,
-    ledger::{Absence, Cancellation},
+    ledger::{Cancellation, MissingRow},
     order_status::ID_TAKEN,
 };
 use tidegate_stream::{Letter, Outage};
@@ -67,7 +67,7 @@ impl Drop {
         let orders: Vec<Option<Incoming>> = letters.into_iter().map(incoming).collect();
         let known: Vec<Incoming> = orders.iter().flatten().cloned().collect();
         let mut cancellations =
-            self.ledger.snapshot(&known, Absence::Decides).await?.predict_cancel(&known).into_iter();
+            self.ledger.snapshot(&known, MissingRow::Decides).await?.predict_cancel(&known).into_iter();
         let is_written = |order: &Option<Incoming>| {
             order.is_some() && cancellations.next() == Some(Cancellation::OrderExists)
         };

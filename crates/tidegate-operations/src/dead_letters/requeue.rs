@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use tidegate_orders::{
     DeadLetters, DryRun, Incoming, Ledger, Order, OrderId, RedisStore, Verdict, VoucherId,
     dead_letters::{MOST_FIELDS, RequeueReply, with_uses},
-    ledger::{Absence, Decided, Snapshot},
+    ledger::{Decided, MissingRow, Snapshot},
     scripts::{ReleaseReply, ScriptError},
     wire::Message,
 };
@@ -109,7 +109,7 @@ impl Requeue {
     async fn as_put_back<'a>(&self, letters: &[&'a Letter]) -> Result<Vec<Cow<'a, Letter>>, Outage> {
         let orders: Vec<Option<Incoming>> = letters.iter().map(|letter| self.order_of(letter)).collect();
         let known: Vec<Incoming> = orders.iter().flatten().cloned().collect();
-        let snapshot = self.ledger.snapshot(&known, Absence::Decides).await?;
+        let snapshot = self.ledger.snapshot(&known, MissingRow::Decides).await?;
         let put_back = |(letter, order): (&&'a Letter, &Option<Incoming>)| {
             let order = order.as_ref().map(|incoming| &incoming.order).filter(|order| order.uses.is_none());
             let uses = order.and_then(|order| snapshot.uses_in_new_entry(order, first_ms(letter)));
@@ -153,7 +153,7 @@ impl Requeue {
         let ids: Vec<_> = orders.iter().map(|Incoming { order, .. }| (order.voucher, order.id)).collect();
         let released =
             self.redis.journals().released(&ids).await.map_err(|error| Outage::new("Redis", error))?;
-        Ok(Known { released, snapshot: self.ledger.snapshot(orders, Absence::Decides).await? })
+        Ok(Known { released, snapshot: self.ledger.snapshot(orders, MissingRow::Decides).await? })
     }
 
     /// Returns why a letter stays because of its own content.
@@ -192,7 +192,7 @@ impl Requeue {
         let moved = letters.iter().zip(outcomes).filter(|(_, outcome)| is_moved(outcome));
         let moved = moved.filter_map(|(letter, outcome)| Some((self.order_of(letter)?, outcome)));
         let (orders, outcomes): (Vec<Incoming>, Vec<_>) = moved.unzip();
-        let snapshot = match self.ledger.snapshot(&orders, Absence::Decides).await {
+        let snapshot = match self.ledger.snapshot(&orders, MissingRow::Decides).await {
             Ok(snapshot) => snapshot,
             Err(outage) => return outcomes.into_iter().for_each(|outcome| *outcome = Err(outage.clone())),
         };

@@ -9,7 +9,7 @@ use super::{
     results::Results,
 };
 use crate::{
-    ledger::{Absence, Decided, DryRun, Incoming, Verdict},
+    ledger::{Decided, DryRun, Incoming, MissingRow, Verdict},
     results::Published,
 };
 
@@ -52,7 +52,7 @@ impl OrderHandler {
         for (at, (_, is_recorded)) in events.places.into_iter().zip(of_events) {
             predicted[at] = if is_recorded { Predicted::EventAlreadyThere } else { Predicted::Event };
         }
-        let snapshot = self.ledger.snapshot(&orders.items, Absence::SaysNothing).await?;
+        let snapshot = self.ledger.snapshot(&orders.items, MissingRow::SaysNothing).await?;
         let unknown = orders.items.iter().map(|incoming| &incoming.order);
         let unknown: Vec<_> = unknown
             .filter(|order| snapshot.is_unknown(order))

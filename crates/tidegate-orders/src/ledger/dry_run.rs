@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use hashbrown::HashMap;
 
 use super::{
-    Absence, Incoming, Ledger,
+    Incoming, Ledger, MissingRow,
     fault::Fault,
     session::Session,
     sql::{self, Depth, Stocks},
@@ -20,7 +20,7 @@ impl Ledger {
     ///
     /// # Errors
     /// Fails if the database does not answer. Also fails if absent rows decide and the node lags.
-    pub async fn snapshot(&self, orders: &[Incoming], absence: Absence) -> Result<Snapshot, Outage> {
+    pub async fn snapshot(&self, orders: &[Incoming], absence: MissingRow) -> Result<Snapshot, Outage> {
         if orders.is_empty() {
             return Ok(Snapshot(Known::default()));
         }
@@ -28,7 +28,7 @@ impl Ledger {
             let mut session = Session::open(&self.pool).await?;
             let all: Vec<&Incoming> = orders.iter().collect();
             let known = async {
-                if absence == Absence::Decides {
+                if absence == MissingRow::Decides {
                     self.must_catch_up(&mut session).await?;
                 }
                 Ok(sql::look_up(&mut session, &all, Stocks::AsTheyAre, Depth::Ids).await?)

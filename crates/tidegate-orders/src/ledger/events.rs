@@ -9,7 +9,7 @@ use std::collections::{BTreeSet, HashSet};
 use tidegate_stream::{EntryId, Outage};
 
 use super::{
-    Absence, Ledger,
+    Ledger, MissingRow,
     event_verdict::{
         EndedOrder, EndedOrders, EventChanges, EventVerdict, IncomingEvent, KnownEvents, OrderEvents,
         Recorded, by_order, decide_orders, in_stream_order,
@@ -59,7 +59,7 @@ impl Ledger {
             return Ok(ended);
         }
         let subjects: Vec<OrderIdentity> = orders.iter().map(|order| order.subject()).collect();
-        let known = self.known_events(&subjects, Absence::Decides).await?;
+        let known = self.known_events(&subjects, MissingRow::Decides).await?;
         for (order, user, voucher) in subjects {
             let Some(history) = known.histories.get(&order) else { continue };
             let was_written = !history.events.iter().any(PastEvent::came_before_order);
@@ -85,7 +85,7 @@ impl Ledger {
             return Ok(Vec::new());
         }
         let subjects: Vec<OrderIdentity> = events.iter().map(|incoming| incoming.event.subject()).collect();
-        let mut known = self.known_events(&subjects, Absence::SaysNothing).await?;
+        let mut known = self.known_events(&subjects, MissingRow::SaysNothing).await?;
         let predict = |IncomingEvent { event, entry }: &IncomingEvent| {
             let history = known.histories.entry(event.order).or_default();
             let recorded = history.events.len();
@@ -98,7 +98,7 @@ impl Ledger {
     async fn known_events(
         &self,
         subjects: &[OrderIdentity],
-        absence: Absence,
+        absence: MissingRow,
     ) -> Result<KnownEvents, Outage> {
         let orders: BTreeSet<OrderId> = subjects.iter().map(|(order, ..)| *order).collect();
         let read = Box::pin(async {
@@ -106,7 +106,7 @@ impl Ledger {
             let known = async {
                 let known = sql::look_up_events(&mut session, &orders, subjects).await?;
                 let lacks_row = subjects.iter().any(|(order, ..)| known.is_unknown(*order));
-                if absence == Absence::SaysNothing || !lacks_row || !self.has_other_nodes() {
+                if absence == MissingRow::SaysNothing || !lacks_row || !self.has_other_nodes() {
                     return Ok(known);
                 }
                 self.must_catch_up(&mut session).await?;

@@ -15,7 +15,7 @@ use sqlx::{AssertSqlSafe, Executor, MySqlConnection, MySqlPool, Row, mysql::MySq
 use tidegate_lab::{MysqlServer, Proxy, Seeds};
 use tidegate_orders::{
     DryRun, Incoming, Ledger, Order, Refusal, Uses, Verdict,
-    ledger::{Absence, Cancellation, Contention},
+    ledger::{Cancellation, Contention, MissingRow},
     schema,
     scripts::UserAfter,
 };
@@ -344,7 +344,7 @@ async fn an_order_is_written_or_cancelled_and_never_both() -> Result<()> {
     let before = database.everything().await?;
     let seen: Vec<Cancellation> = cancellations.into_iter().map(|(_, cancellation)| cancellation).collect();
     // By now the users of written orders are buyers; that says nothing of these.
-    assert_eq!(database.ledger.snapshot(&orders, Absence::Decides).await?.predict_cancel(&orders), seen);
+    assert_eq!(database.ledger.snapshot(&orders, MissingRow::Decides).await?.predict_cancel(&orders), seen);
     assert_eq!(database.ledger.cancel_unwritten(&orders).await?, seen);
     // There is stock, each voucher has a row, and nothing in it tells of what was cancelled.
     assert_eq!(database.number("SELECT SUM(refusals) FROM tb_seckill_voucher").await?, 0);
@@ -650,7 +650,7 @@ async fn what_a_dry_run_says_of_many_batches_is_what_happens_and_it_changes_noth
     let mut predicted = Vec::new();
     for batch in &batches {
         predicted.push(
-            database.ledger.snapshot(batch, Absence::Decides).await?.predict_record(batch, &mut dry_run),
+            database.ledger.snapshot(batch, MissingRow::Decides).await?.predict_record(batch, &mut dry_run),
         );
     }
     assert_eq!(database.everything().await?, before);
@@ -660,7 +660,7 @@ async fn what_a_dry_run_says_of_many_batches_is_what_happens_and_it_changes_noth
         assert_eq!(database.ledger.record(batch).await?, verdicts);
         let again = database
             .ledger
-            .snapshot(batch, Absence::Decides)
+            .snapshot(batch, MissingRow::Decides)
             .await?
             .predict_record(batch, &mut DryRun::default());
         assert!(again.iter().all(|decided| !decided.is_new), "{again:?}");

@@ -19,7 +19,7 @@ use tidegate_operations::{
 };
 use tidegate_orders::{
     Incoming, Ledger, Order, OrderId, RedisStore, Slot, VoucherId,
-    ledger::{Absence, Cancellation},
+    ledger::{Cancellation, MissingRow},
     records::journal::UnderLimits,
     wire::{FieldNames, is_event, order_fields},
 };
@@ -306,7 +306,7 @@ impl LostOrders {
         incoming: &[Incoming],
     ) -> anyhow::Result<Vec<Option<Entry>>> {
         let snapshot =
-            self.ledger.snapshot(incoming, Absence::Decides).await.context("Failed to read MySQL")?;
+            self.ledger.snapshot(incoming, MissingRow::Decides).await.context("Failed to read MySQL")?;
         let ids: Vec<_> = incoming.iter().map(|it| (it.order.voucher, it.order.id)).collect();
         let released = self.redis.journals().released(&ids).await.context("Failed to read the journal")?;
         let mut limited =

@@ -9,7 +9,7 @@ use tidegate_compare::Job;
 use tidegate_operations::{Stores, change::End};
 use tidegate_orders::{
     CausalReads, Incoming, Ledger, Order, OrderId, Quantity, Records, RedisStore, Slot, VoucherId,
-    ledger::{Absence, Cancellation},
+    ledger::{Cancellation, MissingRow},
     scripts::{
         HeldLimits, OrderRepair, Release, ReleaseReply, RepairAction, RepairAnswer, RepairGuard, RepairReply,
         VoucherRepair,
@@ -197,7 +197,7 @@ impl<'a> Repair<'a> {
     ) -> anyhow::Result<VoucherRepair> {
         let incoming: Vec<Incoming> = chunk.orders.iter().filter_map(|it| incoming(voucher, it)).collect();
         let snapshot =
-            self.ledger.snapshot(&incoming, Absence::Decides).await.context("Failed to read MySQL")?;
+            self.ledger.snapshot(&incoming, MissingRow::Decides).await.context("Failed to read MySQL")?;
         let unknown: Vec<bool> = incoming.iter().map(|it| snapshot.is_unknown(&it.order)).collect();
         let mut known = unknown.into_iter().zip(snapshot.predict_cancel(&incoming));
         let of_user = |it: &&OrderRepair| matches!(it.action, RepairAction::Bar | RepairAction::Unbar);
