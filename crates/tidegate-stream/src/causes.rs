@@ -51,7 +51,7 @@ struct LoggedKind {
 
 /// The entries that wait for one cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Awaited {
+pub struct WaitingEntries {
     /// The cause that they wait for.
     pub cause: Cause,
     /// The number of entries of this process that wait for it.
@@ -90,12 +90,12 @@ impl Causes {
 
     /// Returns the causes with the most waiting entries, at most `most` of them.
     #[must_use]
-    pub fn top(&self, most: usize) -> Vec<Awaited> {
+    pub fn top(&self, most: usize) -> Vec<WaitingEntries> {
         let held = self.held();
-        let mut all: Vec<Awaited> = held
+        let mut all: Vec<WaitingEntries> = held
             .causes
             .iter()
-            .map(|(cause, waiting)| Awaited {
+            .map(|(cause, waiting)| WaitingEntries {
                 cause: *cause,
                 entries: waiting.entries,
                 lasting: waiting.since.elapsed(),

@@ -101,7 +101,7 @@ mod with_fred;
 pub use backlog::{Backlog, GroupPosition, ReadRate};
 pub use backoff::Backoff;
 pub use breaker::Breaker;
-pub use causes::{Awaited, Causes, OfKind};
+pub use causes::{Causes, OfKind, WaitingEntries};
 pub use cluster::{ClusterMap, RedisCluster, SlotMaster};
 pub use counters::{BatchReport, Counters, Counts, count_reconnects};
 pub use entry::{Delivery, Entry, EntryId, PendingEntry};
