@@ -17,7 +17,7 @@ use crate::{
 
 /// The origin of a change that is noted in Redis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Begun {
+pub enum Started {
     /// The caller noted it just now: no other process has tried to change MySQL.
     Now,
     /// It was noted earlier: MySQL may have the change, even if a replica that lags does not show it.
@@ -81,10 +81,10 @@ pub async fn apply_to_mysql(
     sales: &Sales,
     pool: &MySqlPool,
     whole: &WholeChange,
-    begun: Begun,
+    started: Started,
 ) -> Result<Applied, StockChangeError> {
     let mut held = lock_rows(pool, whole.sides.iter().map(|(voucher, _)| *voucher).collect()).await?;
-    let step = apply_once(sales, &mut held, whole, begun).await;
+    let step = apply_once(sales, &mut held, whole, started).await;
     if matches!(step, Ok(Applied::Done { .. })) {
         held.commit().await.map_err(StockChangeError::Commit)?;
     } else {
@@ -97,7 +97,7 @@ async fn apply_once(
     sales: &Sales,
     held: &mut LockedRows,
     whole: &WholeChange,
-    begun: Begun,
+    started: Started,
 ) -> Result<Applied, StockChangeError> {
     // Read after the lock: a note that was read before it may have changed since.
     let (mut is_open, mut lost) = (false, None);
@@ -126,13 +126,13 @@ async fn apply_once(
     }
     let units: Vec<_> = whole.sides.iter().map(|(_, change)| change.units).collect();
     let refused = match (lost, held.refused()) {
-        (_, Some(why)) if begun == Begun::Before => {
+        (_, Some(why)) if started == Started::Before => {
             return Ok(Applied::RefusedAgain { why: why.to_owned(), lost });
         }
         (Some(lost), _) => Applied::CancelledWithout(lost),
         (None, _) => match held.change_by(&units).await? {
             Ok(()) => return Ok(Applied::Done { lost }),
-            Err(RowRefusal::ByMySql(why)) if begun == Begun::Before => {
+            Err(RowRefusal::ByMySql(why)) if started == Started::Before => {
                 return Ok(Applied::RefusedAgain { why, lost });
             }
             Err(refusal) => Applied::Cancelled(refusal),

@@ -5,7 +5,7 @@ use tidegate_orders::{
     VoucherId,
     records::vouchers::RowRefusal,
     scripts::{ChangeReply, ChangeState, ScriptError, StockChange, WholeChange},
-    stock_change::{Applied, Begun, StockChangeError, apply_to_mysql},
+    stock_change::{Applied, Started, StockChangeError, apply_to_mysql},
 };
 
 use super::{StockOutcome, StockSide, described};
@@ -74,8 +74,8 @@ impl Steps<'_> {
 
     async fn apply_and_close(self, whole: StockOutcome) -> Ended {
         let VoucherStores { redis, mysql } = self.stores;
-        let begun = if whole == StockOutcome::Changed { Begun::Now } else { Begun::Before };
-        let lost = match apply_to_mysql(redis.sales(), mysql, self.whole, begun).await {
+        let started = if whole == StockOutcome::Changed { Started::Now } else { Started::Before };
+        let lost = match apply_to_mysql(redis.sales(), mysql, self.whole, started).await {
             Ok(Applied::Done { lost }) => lost,
             Ok(applied) => return self.not_applied(applied),
             Err(error) => {
@@ -196,7 +196,7 @@ fn refused(reason: String) -> Ended {
 }
 
 /// Returns how another program has ended the change, according to the current note. None: the change is still open. Ok:
-/// both stores have it, with the change that has begun since. Err: the reason why it may not be made.
+/// both stores have it, with the change that has started since. Err: the reason why it may not be made.
 fn ended_by_others(change: &StockChange, note: &StockChange) -> Option<Result<Option<String>, String>> {
     if note.id != change.id {
         let since = format!("since then: {}", described(note));
