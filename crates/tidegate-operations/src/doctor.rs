@@ -23,7 +23,7 @@ use crate::{Stores, finding::Findings, settings::SystemSettings};
 
 /// The result of all checks.
 #[derive(Debug, Serialize)]
-pub struct Diagnosis {
+pub struct DoctorReport {
     /// The number of findings that are errors.
     pub errors: usize,
     /// The number of findings that are warnings.
@@ -35,7 +35,7 @@ pub struct Diagnosis {
 }
 
 /// Checks both stores concurrently, and changes nothing. If one store is unavailable, the other one is still checked.
-pub async fn diagnose(settings: &SystemSettings) -> Diagnosis {
+pub async fn diagnose(settings: &SystemSettings) -> DoctorReport {
     let (mut redis, mut mysql) = (Findings::of("redis"), Findings::of("mysql"));
     let stores = Stores::new(settings);
     let reached =
@@ -52,7 +52,7 @@ pub async fn diagnose(settings: &SystemSettings) -> Diagnosis {
     }
     let findings = [redis.into_vec(), mysql.into_vec()].concat();
     let count = |level| findings.iter().filter(|finding: &&Finding| finding.level == level).count();
-    Diagnosis {
+    DoctorReport {
         errors: count(Level::Error),
         warnings: count(Level::Warning),
         not_read: count(Level::NotRead),

@@ -5,7 +5,7 @@ use clap::Args;
 use tidegate_compare::text::counted;
 use tidegate_operations::{
     System,
-    doctor::{self, Diagnosis, Finding, Level},
+    doctor::{self, DoctorReport, Finding, Level},
 };
 
 use crate::{
@@ -51,9 +51,9 @@ impl SystemCommand for DoctorArgs {
     }
 }
 
-fn render(diagnosis: &Diagnosis) -> String {
+fn render(diagnosis: &DoctorReport) -> String {
     let lines = diagnosis.findings.iter().map(line).collect::<Vec<_>>().join("\n");
-    let Diagnosis { errors, warnings, not_read, .. } = *diagnosis;
+    let DoctorReport { errors, warnings, not_read, .. } = *diagnosis;
     let found = format!("{}, {}", counted(errors as u64, "error"), counted(warnings as u64, "warning"));
     let verdict = match (errors + warnings, not_read) {
         (0, 0) => WELL.to_owned(),
