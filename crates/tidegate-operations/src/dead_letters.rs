@@ -27,7 +27,7 @@ pub use self::{
     letter::{FullLetter, LetterSummary, reason_of},
     list::{LetterList, list},
     outcome::{EndedLetter, Obstacle, StayingGroup, StayingLetters},
-    plan::{DyingAgain, LetterPlan, ReasonCount, VoucherRelease},
+    plan::{LetterPlan, PredictedFailures, ReasonCount, VoucherRelease},
     report::LetterReport,
     request::{LetterAction, LetterRequest},
     selection::{LetterPage, LetterPages, LetterSelection},

@@ -27,7 +27,7 @@ pub struct LetterPlan {
     /// The number of events that would be requeued after their orders, whether they were selected or not.
     pub along: u64,
     /// The letters that would be requeued and become dead letters again, for the most frequent reasons.
-    pub again: Vec<DyingAgain>,
+    pub again: Vec<PredictedFailures>,
     /// The units and users that would be released, the vouchers with the most orders first.
     pub releases: Vec<VoucherRelease>,
     /// If no letter has the requested reason: the reasons of the letters that exist.
@@ -100,7 +100,7 @@ impl VoucherRelease {
 
 /// The letters that would become dead letters again, for one reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct DyingAgain {
+pub struct PredictedFailures {
     /// The reason that their next letters would have, or `no_order`.
     pub reason: &'static str,
     /// The voucher that has no row in MySQL, or that has limits.
@@ -109,7 +109,7 @@ pub struct DyingAgain {
     pub letters: u64,
 }
 
-impl DyingAgain {
+impl PredictedFailures {
     fn of((failure, letters): (RequeueFailure, u64)) -> Self {
         let (reason, voucher) = match failure {
             RequeueFailure::UnknownVoucher(voucher) => ("unknown_voucher", Some(voucher)),
@@ -178,7 +178,7 @@ impl PlanDraft {
 
     /// Completes the plan for the letters of `selection`, which must all have been added.
     pub(super) fn finish(self, stream: &str, selection: LetterSelection, question: String) -> LetterPlan {
-        let mut again: Vec<DyingAgain> = self.again.into_iter().map(DyingAgain::of).collect();
+        let mut again: Vec<PredictedFailures> = self.again.into_iter().map(PredictedFailures::of).collect();
         again.sort_by_key(|again| Reverse(again.letters));
         again.truncate(MOST_NAMED);
         let mut releases: Vec<VoucherRelease> = self.releases.into_values().collect();

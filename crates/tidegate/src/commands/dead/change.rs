@@ -4,8 +4,8 @@ use tidegate_compare::text::{counted, printable};
 use tidegate_operations::{
     Stores,
     dead_letters::{
-        DyingAgain, EndedLetter, LetterAction, LetterChange, LetterPlan, LetterReport, LetterRequest,
-        Obstacle, ReasonCount, StayingGroup, StayingLetters, VoucherRelease,
+        EndedLetter, LetterAction, LetterChange, LetterPlan, LetterReport, LetterRequest, Obstacle,
+        PredictedFailures, ReasonCount, StayingGroup, StayingLetters, VoucherRelease,
     },
 };
 use tidegate_stream::EntryId;
@@ -130,7 +130,7 @@ fn releasing(vouchers: &[VoucherRelease]) -> Vec<String> {
     vouchers.iter().take(MOST_NAMED).map(line).chain(more).collect()
 }
 
-fn dying_again(DyingAgain { reason, voucher, letters }: &DyingAgain) -> String {
+fn dying_again(PredictedFailures { reason, voucher, letters }: &PredictedFailures) -> String {
     let why = match (voucher, *reason) {
         (Some(voucher), _) => {
             format!("MySQL has no row of voucher {voucher}; see tidegate voucher show --voucher {voucher}")
