@@ -19,7 +19,7 @@ use tidegate_orders::{
 
 pub use expectation::Expectation;
 pub use plan::{EventObstacle, OrderEventPlan, PlannedEvent};
-pub use report::{EventFate, OrderEventReport, SentEvent};
+pub use report::{OrderEventReport, SentEvent, SentEventOutcome};
 
 pub(crate) use sender::{EventSender, PAGE};
 

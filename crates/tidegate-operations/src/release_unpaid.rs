@@ -21,7 +21,7 @@ pub use report::{ReleaseCounts, ReleaseReport};
 use crate::{
     Stores,
     change::{End, InvalidInput, Next, Plan},
-    order_event::{EventFate, EventSender, PAGE, SentEvent},
+    order_event::{EventSender, PAGE, SentEvent, SentEventOutcome},
 };
 
 /// The events that are in the stream and not recorded yet, at most.
@@ -206,5 +206,5 @@ impl<'a> ReleaseUnpaid<'a> {
 
 /// Returns whether the command no longer waits for the outcome of the event.
 fn is_settled(sent: &SentEvent) -> bool {
-    !matches!(sent.fate, EventFate::NotRecorded)
+    !matches!(sent.fate, SentEventOutcome::NotRecorded)
 }

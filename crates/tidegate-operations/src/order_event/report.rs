@@ -40,7 +40,7 @@ pub struct SentEvent {
     pub entry: Option<EntryId>,
     /// The outcome of the event.
     #[serde(rename = "outcome")]
-    pub fate: EventFate,
+    pub fate: SentEventOutcome,
     /// The reason why the event was rejected.
     #[serde(rename = "reason", serialize_with = "as_word")]
     pub rejection: Option<EventRejection>,
@@ -57,7 +57,7 @@ fn as_word<S: Serializer>(rejection: &Option<EventRejection>, serializer: S) -> 
 /// The outcome of an appended event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum EventFate {
+pub enum SentEventOutcome {
     /// The event is not in the stream.
     NotAppended,
     /// It is unknown whether the event is in the stream: Redis did not confirm it.
@@ -74,7 +74,7 @@ pub enum EventFate {
     Rejected,
 }
 
-impl EventFate {
+impl SentEventOutcome {
     /// All outcomes of an event.
     pub const ALL: [Self; 7] = [
         Self::Applied,
@@ -121,19 +121,21 @@ impl OrderEventReport {
 
     /// Counts the events with this outcome.
     #[must_use]
-    pub fn count(&self, fate: EventFate) -> usize {
+    pub fn count(&self, fate: SentEventOutcome) -> usize {
         self.with_fate(fate).count()
     }
 
     /// Returns the events with this outcome.
-    pub fn with_fate(&self, fate: EventFate) -> impl Iterator<Item = &SentEvent> {
+    pub fn with_fate(&self, fate: SentEventOutcome) -> impl Iterator<Item = &SentEvent> {
         self.orders.iter().filter(move |sent| sent.fate == fate)
     }
 
     /// Returns the first event that may not be in the stream.
     #[must_use]
     pub fn first_to_append(&self) -> Option<&SentEvent> {
-        self.orders.iter().find(|sent| matches!(sent.fate, EventFate::NotAppended | EventFate::Unknown))
+        self.orders
+            .iter()
+            .find(|sent| matches!(sent.fate, SentEventOutcome::NotAppended | SentEventOutcome::Unknown))
     }
 }
 
@@ -145,7 +147,7 @@ impl SentEvent {
             order,
             reference: None,
             entry: None,
-            fate: EventFate::NotAppended,
+            fate: SentEventOutcome::NotAppended,
             rejection: None,
             moved: StatusChange::default(),
         }
@@ -154,12 +156,12 @@ impl SentEvent {
     /// Notes that workers have recorded the event: `row` is one of these events of its order.
     pub(super) fn record(&mut self, row: &EventRow, history: &History) {
         self.fate = match history.told_outcome(&row.past_event()) {
-            EventOutcome::Applied => EventFate::Applied,
-            EventOutcome::Unchanged => EventFate::Unchanged,
-            EventOutcome::RefundDue => EventFate::RefundDue,
+            EventOutcome::Applied => SentEventOutcome::Applied,
+            EventOutcome::Unchanged => SentEventOutcome::Unchanged,
+            EventOutcome::RefundDue => SentEventOutcome::RefundDue,
             EventOutcome::Rejected(rejection) => {
                 self.rejection = Some(rejection);
-                EventFate::Rejected
+                SentEventOutcome::Rejected
             }
         };
         self.moved = row.moved;
@@ -168,13 +170,13 @@ impl SentEvent {
 
 impl Report for OrderEventReport {
     fn counts(&self) -> Json {
-        let count = |fate: EventFate| (fate.word().to_owned(), self.count(fate).into());
-        Json::Object(EventFate::ALL.into_iter().map(count).collect::<Map<_, _>>())
+        let count = |fate: SentEventOutcome| (fate.word().to_owned(), self.count(fate).into());
+        Json::Object(SentEventOutcome::ALL.into_iter().map(count).collect::<Map<_, _>>())
     }
 
     fn ending(&self) -> Ending {
-        let not_done = self.count(EventFate::Rejected) + self.count(EventFate::RefundDue);
-        match (self.count(EventFate::NotRecorded), not_done) {
+        let not_done = self.count(SentEventOutcome::Rejected) + self.count(SentEventOutcome::RefundDue);
+        match (self.count(SentEventOutcome::NotRecorded), not_done) {
             (0, 0) => Ending::Done,
             (0, _) => Ending::Refused,
             _ => Ending::Left,

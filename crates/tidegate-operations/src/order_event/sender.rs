@@ -15,7 +15,7 @@ use tidegate_orders::{
 use tidegate_stream::{EntryId, RedisErrorKind, Stream, StreamError};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{EventFate, SentEvent};
+use super::{SentEvent, SentEventOutcome};
 use crate::{Stores, connect, consumers::Consumers, handover::poll_waits, settings::SystemSettings};
 
 /// The number of events that are appended at once.
@@ -72,15 +72,15 @@ impl<'a> EventSender<'a> {
     /// If Redis refused an event, or did not answer.
     pub(crate) async fn append(&self, events: &[&Event], sent: &mut [SentEvent]) -> anyhow::Result<()> {
         // If the caller cancels this future at once, it is unknown whether the events are in the stream.
-        sent.iter_mut().for_each(|sent| sent.fate = EventFate::Unknown);
+        sent.iter_mut().for_each(|sent| sent.fate = SentEventOutcome::Unknown);
         let appended = events.iter().map(async |event| self.stream.append(&event_fields(event)).await);
         let mut first_error = None;
         for (sent, appended) in sent.iter_mut().zip(join_all(appended).await) {
             match appended {
-                Ok(entry) => (sent.fate, sent.entry) = (EventFate::NotRecorded, Some(entry)),
+                Ok(entry) => (sent.fate, sent.entry) = (SentEventOutcome::NotRecorded, Some(entry)),
                 Err(error) => {
                     if is_refused(&error) {
-                        sent.fate = EventFate::NotAppended;
+                        sent.fate = SentEventOutcome::NotAppended;
                     }
                     first_error.get_or_insert(error);
                 }
@@ -140,7 +140,7 @@ impl<'a> EventSender<'a> {
         }
         let row_of = |row: &EventRow| Some(((row.order, row.entry.parse().ok()?), row.clone()));
         let rows: HashMap<(OrderId, EntryId), EventRow> = rows.iter().filter_map(row_of).collect();
-        for sent in sent.iter_mut().filter(|sent| sent.fate == EventFate::NotRecorded) {
+        for sent in sent.iter_mut().filter(|sent| sent.fate == SentEventOutcome::NotRecorded) {
             let row = sent.entry.and_then(|entry| rows.get(&(sent.order, entry)));
             if let Some((row, history)) = row.zip(histories.get(&sent.order)) {
                 sent.record(row, history);
@@ -152,7 +152,7 @@ impl<'a> EventSender<'a> {
 }
 
 fn not_recorded(sent: &[SentEvent]) -> impl Iterator<Item = &SentEvent> {
-    sent.iter().filter(|sent| sent.fate == EventFate::NotRecorded)
+    sent.iter().filter(|sent| sent.fate == SentEventOutcome::NotRecorded)
 }
 
 /// Returns whether Redis answered and refused the event.

@@ -9,7 +9,7 @@ use tidegate_orders::{VoucherId, event::EventRejection};
 use super::{ReleasePlan, is_settled};
 use crate::{
     change::{Ending, Report},
-    order_event::{EventFate, SentEvent},
+    order_event::{SentEvent, SentEventOutcome},
 };
 
 /// The orders that are named one by one, at most.
@@ -55,15 +55,15 @@ impl ReleaseCounts {
     fn add(&mut self, sent: &SentEvent) {
         self.units += sent.moved.released;
         match (sent.fate, sent.rejection) {
-            (EventFate::Applied, _) => self.applied += 1,
+            (SentEventOutcome::Applied, _) => self.applied += 1,
             // An `expired` event never makes a refund due, because it is no payment.
-            (EventFate::Unchanged | EventFate::RefundDue, _) => self.unchanged += 1,
-            (EventFate::Rejected, why) => {
+            (SentEventOutcome::Unchanged | SentEventOutcome::RefundDue, _) => self.unchanged += 1,
+            (SentEventOutcome::Rejected, why) => {
                 *self.rejected.entry(why.map_or("", EventRejection::word)).or_default() += 1;
             }
-            (EventFate::NotRecorded, _) => self.not_recorded += 1,
-            (EventFate::Unknown, _) => self.unknown += 1,
-            (EventFate::NotAppended, _) => self.not_appended += 1,
+            (SentEventOutcome::NotRecorded, _) => self.not_recorded += 1,
+            (SentEventOutcome::Unknown, _) => self.unknown += 1,
+            (SentEventOutcome::NotAppended, _) => self.not_appended += 1,
         }
     }
 }
@@ -126,7 +126,7 @@ impl ReleaseReport {
 }
 
 fn is_plain(sent: &SentEvent) -> bool {
-    matches!(sent.fate, EventFate::Applied | EventFate::Unchanged)
+    matches!(sent.fate, SentEventOutcome::Applied | SentEventOutcome::Unchanged)
 }
 
 /// The form of the report in JSON.

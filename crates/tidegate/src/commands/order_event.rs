@@ -12,7 +12,8 @@ use clap::{
 use tidegate_operations::{
     Next, Plan, Stores, System,
     order_event::{
-        EventFate, EventOrders, OneOrder, OrderEventPlan, OrderEventReport, OrderEventRequest, OrderEvents,
+        EventOrders, OneOrder, OrderEventPlan, OrderEventReport, OrderEventRequest, OrderEvents,
+        SentEventOutcome,
     },
 };
 use tidegate_orders::{EventKind, OrderId, Partition, UserId, VoucherId, event::EventText};
@@ -231,7 +232,7 @@ impl ReportText for OrderEventReport {
         if self.first_to_append().is_some() {
             return None;
         }
-        let mut open = self.with_fate(EventFate::NotRecorded);
+        let mut open = self.with_fate(SentEventOutcome::NotRecorded);
         match (open.next()?, open.next()) {
             (one, None) => Some(CommandLine::new("order show").word(one.order)),
             _ => Some(CommandLine::new("status")),

@@ -2,8 +2,8 @@
 
 use tidegate_compare::text::counted;
 use tidegate_operations::order_event::{
-    EventFate, EventObstacle, EventOrders, Expectation, OrderEventPlan, OrderEventReport, PlannedEvent,
-    SentEvent,
+    EventObstacle, EventOrders, Expectation, OrderEventPlan, OrderEventReport, PlannedEvent, SentEvent,
+    SentEventOutcome,
 };
 use tidegate_orders::event::{EventOutcome, EventRejection};
 
@@ -109,7 +109,7 @@ pub fn report(report: &OrderEventReport) -> String {
     if let [one] = report.orders.as_slice() {
         lines.push(told(report.event.word(), one));
     } else {
-        let of_each = EventFate::ALL.into_iter().map(|fate| (report.count(fate), in_words(fate)));
+        let of_each = SentEventOutcome::ALL.into_iter().map(|fate| (report.count(fate), in_words(fate)));
         let counts: Vec<String> = of_each
             .filter(|(count, _)| *count > 0)
             .map(|(count, words)| format!("{count} {words}"))
@@ -117,7 +117,10 @@ pub fn report(report: &OrderEventReport) -> String {
         let orders = counted(report.orders.len() as u64, "order");
         lines.push(format!("{} for {orders}: {}", report.event, counts.join(", ")));
         let is_plain = |sent: &&SentEvent| {
-            matches!(sent.fate, EventFate::Applied | EventFate::Unchanged | EventFate::NotAppended)
+            matches!(
+                sent.fate,
+                SentEventOutcome::Applied | SentEventOutcome::Unchanged | SentEventOutcome::NotAppended
+            )
         };
         let others: Vec<String> = report
             .orders
@@ -137,14 +140,14 @@ pub fn report(report: &OrderEventReport) -> String {
 
 /// The last line of an interrupted file that is in the stream.
 fn boundary(report: &OrderEventReport) -> Option<String> {
-    let first = report.with_fate(EventFate::NotAppended).next()?;
+    let first = report.with_fate(SentEventOutcome::NotAppended).next()?;
     let EventOrders::File { path, .. } = &report.request.orders else { return None };
     let line = first.line?;
     Some(format!("Nothing of {} was appended from line {line} on.", path.display()))
 }
 
 fn waiting(report: &OrderEventReport) -> Option<String> {
-    report.with_fate(EventFate::NotRecorded).next()?;
+    report.with_fate(SentEventOutcome::NotRecorded).next()?;
     let stays = "Events that are not recorded stay in the stream";
     Some(match report.workers_live {
         Some(false) => format!("{stays}, and no living worker reads it: start one (tidegate worker)."),
@@ -157,7 +160,7 @@ fn waiting(report: &OrderEventReport) -> Option<String> {
 }
 
 fn unknown(report: &OrderEventReport) -> Option<String> {
-    let mut unknown = report.with_fate(EventFate::Unknown).peekable();
+    let mut unknown = report.with_fate(SentEventOutcome::Unknown).peekable();
     unknown.peek()?;
     Some(match unknown.all(|sent| sent.reference.is_some()) {
         true => "Whether they are in the stream is unknown. You may append them again, because they have a ref.",
@@ -178,33 +181,35 @@ pub fn told(event: &str, sent: &SentEvent) -> String {
         units => format!(", {} released", counted(units, "unit")),
     };
     match (sent.fate, sent.moved.to) {
-        (EventFate::Applied, Some(to)) => format!("{order} is {}{units} (entry {entry})", status(to)),
-        (EventFate::Applied, None) => format!("{order}: {event} was noted (entry {entry})"),
-        (EventFate::Unchanged, _) => {
+        (SentEventOutcome::Applied, Some(to)) => format!("{order} is {}{units} (entry {entry})", status(to)),
+        (SentEventOutcome::Applied, None) => format!("{order}: {event} was noted (entry {entry})"),
+        (SentEventOutcome::Unchanged, _) => {
             format!("{order}: unchanged, it already had this status (entry {entry})")
         }
-        (EventFate::RefundDue, _) => format!("{order}: this payment has to be refunded (entry {entry})"),
-        (EventFate::Rejected, _) => {
+        (SentEventOutcome::RefundDue, _) => {
+            format!("{order}: this payment has to be refunded (entry {entry})")
+        }
+        (SentEventOutcome::Rejected, _) => {
             let why = sent.rejection.map(because).unwrap_or_default();
             format!("{order}: {event} was rejected, because {why} (entry {entry})")
         }
-        (EventFate::NotRecorded, _) => format!("{order}: not recorded yet (entry {entry})"),
-        (EventFate::Unknown, _) => {
+        (SentEventOutcome::NotRecorded, _) => format!("{order}: not recorded yet (entry {entry})"),
+        (SentEventOutcome::Unknown, _) => {
             format!("{order}: it is unknown whether the event was appended, because Redis did not reply")
         }
-        (EventFate::NotAppended, _) => format!("{order}: nothing was appended"),
+        (SentEventOutcome::NotAppended, _) => format!("{order}: nothing was appended"),
     }
 }
 
-const fn in_words(fate: EventFate) -> &'static str {
+const fn in_words(fate: SentEventOutcome) -> &'static str {
     match fate {
-        EventFate::Applied => "applied",
-        EventFate::Unchanged => "unchanged",
-        EventFate::RefundDue => "to be refunded",
-        EventFate::Rejected => "rejected",
-        EventFate::NotRecorded => "not recorded yet",
-        EventFate::Unknown => "unknown",
-        EventFate::NotAppended => "not appended",
+        SentEventOutcome::Applied => "applied",
+        SentEventOutcome::Unchanged => "unchanged",
+        SentEventOutcome::RefundDue => "to be refunded",
+        SentEventOutcome::Rejected => "rejected",
+        SentEventOutcome::NotRecorded => "not recorded yet",
+        SentEventOutcome::Unknown => "unknown",
+        SentEventOutcome::NotAppended => "not appended",
     }
 }
 
