@@ -1,7 +1,7 @@
 //! The MySQL rows of vouchers: the statements that read, insert and change single rows.
 
-mod frozen;
 mod locked_rows;
+mod voucher_lock;
 
 use serde::Serialize;
 use sqlx::{AssertSqlSafe, Executor, MySql, MySqlConnection, MySqlPool, mysql::MySqlRow, prelude::*};
@@ -14,9 +14,9 @@ use crate::{
     partition::Partition,
 };
 
-pub use frozen::{FreezeError, FrozenVoucher, KnownOrder};
 pub use locked_rows::RowRefusal;
 pub(crate) use locked_rows::{LockedRows, lock_rows};
+pub use voucher_lock::{KnownOrder, VoucherLock, VoucherLockError};
 
 /// The statement that creates the view; this module uses its SELECT, too.
 const UNITS_VIEW: &str = include_str!("../../../../migrations/0020_voucher_units_view.sql");

@@ -15,7 +15,7 @@ use tidegate_orders::{
     Order, OrderId, Quantity, RowState, UserId, VoucherId,
     records::{
         journal::{COMPLETE, JournalField, JournalNote, LIMITED, UnderLimits, write},
-        vouchers::{self, FreezeError, FrozenVoucher, KnownOrder},
+        vouchers::{self, KnownOrder, VoucherLock, VoucherLockError},
     },
     scripts::{
         CutOverReply, HeldLimits, NewSale, SaleWindow, ScanPages, ScriptError, StagedSale, StockChange,
@@ -46,7 +46,7 @@ enum Beyond {
 /// A voucher while it is being rebuilt.
 struct Filling<'a> {
     rebuild: &'a Rebuild,
-    frozen: FrozenVoucher,
+    frozen: VoucherLock,
     staged: StagedSale,
     report: VoucherReport,
     beyond: HashMap<OrderId, Beyond>,
@@ -69,10 +69,10 @@ impl Rebuild {
     ) -> anyhow::Result<VoucherReport> {
         let report = VoucherReport::new(voucher);
         let began = Instant::now();
-        let frozen = match FrozenVoucher::lock(&self.mysql, voucher).await {
+        let frozen = match VoucherLock::lock(&self.mysql, voucher).await {
             Ok(Some(frozen)) => frozen,
             Ok(None) => return Ok(report.refused_with(NotRebuilt::NoRow)),
-            Err(error @ FreezeError::Held(_)) => {
+            Err(error @ VoucherLockError::Held(_)) => {
                 return Ok(report.refused_with(NotRebuilt::RowHeld(error.to_string())));
             }
             Err(error) => return Err(error.into()),

@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A voucher with a locked row. When this is dropped, its session ends, and the lock with it.
 #[derive(Debug)]
-pub struct FrozenVoucher {
+pub struct VoucherLock {
     session: MySqlConnection,
     /// The row of the voucher, which does not change while it is locked.
     pub row: VoucherRow,
@@ -32,7 +32,7 @@ pub struct FrozenVoucher {
 
 /// The reason why a voucher could not be locked, or is no longer locked.
 #[derive(Debug, thiserror::Error)]
-pub enum FreezeError {
+pub enum VoucherLockError {
     /// Other sessions hold the row of the voucher.
     #[error("other sessions hold the row of voucher {0} in MySQL")]
     Held(VoucherId),
@@ -49,7 +49,7 @@ pub enum FreezeError {
     MySql(#[from] RecordsError),
 }
 
-impl From<sqlx::Error> for FreezeError {
+impl From<sqlx::Error> for VoucherLockError {
     fn from(error: sqlx::Error) -> Self {
         Self::MySql(error.into())
     }
@@ -74,12 +74,12 @@ pub struct KnownOrder {
     pub at_ms: i64,
 }
 
-impl FrozenVoucher {
+impl VoucherLock {
     /// Locks the row of a voucher; waits for other sessions that write it. None: the voucher has no row.
     ///
     /// # Errors
-    /// Returns a [`FreezeError`] if the row cannot be locked.
-    pub async fn lock(pool: &MySqlPool, voucher: VoucherId) -> Result<Option<Self>, FreezeError> {
+    /// Returns a [`VoucherLockError`] if the row cannot be locked.
+    pub async fn lock(pool: &MySqlPool, voucher: VoucherId) -> Result<Option<Self>, VoucherLockError> {
         let began = Instant::now();
         loop {
             // Detached from the pool, so that its open transaction ends with it on every way out of here.
@@ -89,7 +89,7 @@ impl FrozenVoucher {
                 Ok(found) => return Ok(found.map(|(row, refusals)| Self { session, row, refusals })),
                 Err(RecordsError::Sql(error)) if is_lock_wait_timeout(&error) => {
                     if began.elapsed() > PATIENCE {
-                        return Err(FreezeError::Held(voucher));
+                        return Err(VoucherLockError::Held(voucher));
                     }
                 }
                 Err(error) => return Err(error.into()),
@@ -130,10 +130,10 @@ impl FrozenVoucher {
     /// Keeps the session alive on the server, and checks that it still has the lock.
     ///
     /// # Errors
-    /// Returns [`FreezeError::Lost`] if the lock is lost; rows that were read may have changed since.
-    pub async fn check(&mut self) -> Result<(), FreezeError> {
+    /// Returns [`VoucherLockError::Lost`] if the lock is lost; rows that were read may have changed since.
+    pub async fn check(&mut self) -> Result<(), VoucherLockError> {
         let voucher = self.row.voucher;
-        let lost = |why: String| FreezeError::Lost { voucher, why };
+        let lost = |why: String| VoucherLockError::Lost { voucher, why };
         let now =
             find_for_update(&mut self.session, voucher).await.map_err(|error| lost(error.to_string()))?;
         if now.as_ref().is_some_and(|(row, refusals)| (row, *refusals) == (&self.row, self.refusals)) {
