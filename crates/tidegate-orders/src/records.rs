@@ -2,11 +2,11 @@
 //! the ledger and the schema have queries on the tables of orders, vouchers, refusals, events and uses of limits. The
 //! ledger writes the rows.
 
-pub mod by_hand;
 mod dead_letter;
 mod events;
 pub mod journal;
 mod limit_uses;
+pub mod manual_sql;
 mod order_counts;
 mod orders;
 mod owners;

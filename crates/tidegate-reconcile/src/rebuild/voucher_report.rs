@@ -2,7 +2,7 @@
 
 use serde::{Serialize, Serializer};
 use tidegate_compare::{OrdersAndUnits, text::counted};
-use tidegate_orders::{OrderId, VoucherId, records::by_hand::set_keeps_journal};
+use tidegate_orders::{OrderId, VoucherId, records::manual_sql::set_keeps_journal};
 
 /// The largest number of order ids in the list.
 const LISTED: usize = 20;

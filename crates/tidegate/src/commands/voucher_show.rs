@@ -13,7 +13,7 @@ use tidegate_operations::{
 };
 use tidegate_orders::{
     VoucherId,
-    records::{by_hand::insert_voucher, vouchers::VoucherUnits},
+    records::{manual_sql::insert_voucher, vouchers::VoucherUnits},
 };
 
 use crate::{

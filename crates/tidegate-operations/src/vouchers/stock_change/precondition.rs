@@ -3,7 +3,7 @@
 use tidegate_compare::text::counted;
 use tidegate_orders::{
     VoucherId,
-    records::by_hand::set_initial_stock,
+    records::manual_sql::set_initial_stock,
     scripts::{ChangeState, NotedTransfer, StockChange, WholeChange},
 };
 
