@@ -177,7 +177,7 @@ impl OrderHandler {
     /// holds. It takes no lock and waits for none.
     async fn set_aside(&self, batch: &mut Batch<'_>) -> Result<(), Outage> {
         self.set_later_aside(batch).await?;
-        let held = self.ledger.held_vouchers(batch.subjects().map(|(.., voucher)| voucher)).await?;
+        let held = self.ledger.locked_vouchers(batch.subjects().map(|(.., voucher)| voucher)).await?;
         if !held.is_empty() {
             let contended = batch.set_aside_where(|(.., voucher)| {
                 held.contains(&voucher).then(|| waits_for(Contention::Voucher(voucher)))

@@ -24,9 +24,9 @@ mod dry_run;
 mod event_verdict;
 mod events;
 mod fault;
-mod held_vouchers;
 mod histories;
 mod knowledge;
+mod locked_vouchers;
 mod probe;
 mod refused_vouchers;
 mod retry;
@@ -58,9 +58,9 @@ pub use cancel_unwritten::Cancellation;
 pub use dry_run::{DryRun, Snapshot};
 pub use event_verdict::{EndedOrder, EndedOrders, EventVerdict, IncomingEvent};
 use fault::{Fault, Mismatch};
-use held_vouchers::HeldVouchers;
 pub use histories::{read_histories, unrecorded};
 use knowledge::{Knowledge, RecentDepth};
+use locked_vouchers::LockedVouchers;
 use refused_vouchers::RefusedVouchers;
 pub use retry::{ContentionCounts, Contentions};
 use session::Session;
@@ -88,7 +88,7 @@ pub struct Ledger {
     timeout: Duration,
     writers: Arc<Writers>,
     recent_depth: Arc<RecentDepth>,
-    held: Arc<HeldVouchers>,
+    held: Arc<LockedVouchers>,
     contentions: Arc<Contentions>,
     refused: Arc<RefusedVouchers>,
     terms: Arc<KnownTerms>,

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use super::{
     Ledger,
     fault::Fault,
-    held_vouchers::{PATIENT_LOOK, SECOND_LOOK},
+    locked_vouchers::{PATIENT_LOOK, SECOND_LOOK},
     retry::{Failure, Tries},
     session::Session,
     verdict::Contention,

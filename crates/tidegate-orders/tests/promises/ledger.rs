@@ -768,18 +768,18 @@ async fn only_the_first_batch_waits_for_a_held_voucher_until_it_is_free() -> Res
     let ledger = ledger(&pool(&database.server, 2, 1).await?, TIMEOUT);
     let vouchers = || [1, 2].map(|voucher| voucher.try_into().expect("a voucher id"));
     let held = [vouchers()[0]].into_iter().collect::<BTreeSet<_>>();
-    assert_eq!(ledger.held_vouchers(vouchers()).await?, BTreeSet::new());
+    assert_eq!(ledger.locked_vouchers(vouchers()).await?, BTreeSet::new());
     let mut rival =
         database.rival("SELECT stock FROM tb_seckill_voucher WHERE voucher_id = 1 FOR UPDATE").await?;
     assert_eq!(ledger.record(&[order(100, 1, 1), order(101, 2, 2)]).await?, [held_1(), Verdict::Created]);
     let waits = ledger.contentions().counts().lock_waits;
     for _ in 0..50 {
-        assert_eq!(ledger.held_vouchers(vouchers()).await?, held);
+        assert_eq!(ledger.locked_vouchers(vouchers()).await?, held);
     }
     assert_eq!((waits, ledger.contentions().counts().lock_waits), (1, 1), "who asks does not wait");
     rival.execute("ROLLBACK").await?;
     let began = std::time::Instant::now();
-    while !ledger.held_vouchers(vouchers()).await?.is_empty() {
+    while !ledger.locked_vouchers(vouchers()).await?.is_empty() {
         ensure!(began.elapsed() < TIMEOUT, "it is free");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }

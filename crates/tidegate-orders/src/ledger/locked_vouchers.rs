@@ -35,7 +35,7 @@ const SEARCH: Duration = Duration::from_secs(1);
 
 /// The vouchers whose rows were held at the last check.
 #[derive(Debug, Default)]
-pub(super) struct HeldVouchers(Mutex<HashMap<VoucherId, Held>>);
+pub(super) struct LockedVouchers(Mutex<HashMap<VoucherId, Held>>);
 
 #[derive(Clone, Copy, Debug)]
 struct Held {
@@ -61,7 +61,7 @@ impl Ledger {
     ///
     /// # Errors
     /// Fails if MySQL does not answer.
-    pub async fn held_vouchers(
+    pub async fn locked_vouchers(
         &self,
         vouchers: impl IntoIterator<Item = VoucherId>,
     ) -> Result<BTreeSet<VoucherId>, Outage> {
@@ -135,7 +135,7 @@ fn unchanged_since(before: &LockedRows, mut locked: LockedRows) -> LockedRows {
     locked
 }
 
-impl HeldVouchers {
+impl LockedVouchers {
     /// The vouchers among these that were held at the last check.
     pub(super) fn among(&self, vouchers: impl IntoIterator<Item = VoucherId>) -> BTreeSet<VoucherId> {
         let held = self.held();
@@ -262,7 +262,7 @@ mod tests {
 
     #[test]
     fn a_voucher_that_is_held_is_so_until_somebody_has_written_it() {
-        let held = HeldVouchers::default();
+        let held = LockedVouchers::default();
         let now = Instant::now();
         for (voucher, row) in locked([(1, 50), (2, 50)]) {
             held.held().insert(voucher, Held { since: now, looked: now, row: Some(row) });
