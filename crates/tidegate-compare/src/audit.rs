@@ -21,7 +21,7 @@ pub use self::report::{
 pub use crate::counts::{Misnamed, Offenders, StateCounts, Unreadable};
 use crate::{
     CompareError, Comparison, Difference, DifferenceCause, Job, VoucherTotals,
-    counts::{Followed, Held, KeptOrder, Noted, Rows},
+    counts::{Followed, JournalCounts, KeptOrder, OrderTotals, Rows},
     limit_counters::CounterDifference,
     reconciled::DifferenceKind,
 };
@@ -196,7 +196,7 @@ impl ToldOfVoucher {
     fn into_audit(
         mut self,
         totals: &VoucherTotals,
-        (noted, rows, followed): (Noted, Rows, Followed),
+        (noted, rows, followed): (JournalCounts, Rows, Followed),
         before: Option<&StockRow>,
     ) -> VoucherAudit {
         if !totals.redis.is_complete {
@@ -252,7 +252,13 @@ impl ToldOfVoucher {
     }
 
     /// Adds the orders in a complete journal: an order that is nowhere else is written.
-    fn add_noted(&self, orders: &mut AdmittedOrders, totals: &VoucherTotals, noted: &Noted, written: Held) {
+    fn add_noted(
+        &self,
+        orders: &mut AdmittedOrders,
+        totals: &VoucherTotals,
+        noted: &JournalCounts,
+        written: OrderTotals,
+    ) {
         let (half, twice) = (self.offences.half_cancelled.total, self.offences.doubled_back.total);
         let settled = noted.settled.saturating_sub(noted.shown_twice) + written.orders + twice;
         let elsewhere = noted.dead.orders + self.noted + self.not_released + half;

@@ -141,12 +141,12 @@ pub struct Misnamed {
 
 /// A number of orders and the sum of their units.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Held {
+pub(crate) struct OrderTotals {
     pub(crate) orders: u64,
     pub(crate) units: i64,
 }
 
-impl Held {
+impl OrderTotals {
     pub(crate) fn add(&mut self, units: i64) {
         (self.orders, self.units) = (self.orders + 1, self.units.saturating_add(units));
     }
@@ -154,14 +154,14 @@ impl Held {
 
 /// The counts of a complete journal, and of the orders in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Noted {
+pub(crate) struct JournalCounts {
     /// Orders that were admitted before the comparison and are not in flight.
     pub(crate) settled: u64,
     pub(crate) released: u64,
     /// Released orders whose entries are still in flight.
-    pub(crate) released_in_flight: Held,
+    pub(crate) released_in_flight: OrderTotals,
     /// Orders among the dead letters that MySQL has not ended.
-    pub(crate) dead: Held,
+    pub(crate) dead: OrderTotals,
     /// Notes that SCAN returned a second time.
     pub(crate) shown_twice: u64,
 }
@@ -170,12 +170,12 @@ pub(crate) struct Noted {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Rows {
     pub(crate) states: StateCounts,
-    pub(crate) live: Held,
+    pub(crate) live: OrderTotals,
     pub(crate) cancelled: u64,
     pub(crate) contradictory: Offenders,
     pub(crate) contradictory_units: i64,
     /// Rows whose entry is still in flight.
-    pub(crate) in_flight: Held,
+    pub(crate) in_flight: OrderTotals,
     /// Live rows that a complete journal should have and that only an entry has, and the number of them that name it.
     pub(crate) entered: u64,
     pub(crate) entered_by_us: u64,
@@ -198,11 +198,11 @@ pub(crate) struct KeptOrder {
 pub(crate) struct Followed {
     pub(crate) written: u64,
     pub(crate) released: u64,
-    pub(crate) in_flight: Held,
-    pub(crate) dead: Held,
+    pub(crate) in_flight: OrderTotals,
+    pub(crate) dead: OrderTotals,
     /// Orders found nowhere, or whose id belongs to another order. If a second check finds no difference, the order
     /// has arrived.
-    pub(crate) unresolved: Held,
+    pub(crate) unresolved: OrderTotals,
     pub(crate) half_cancelled: Offenders,
     kept: Vec<KeptOrder>,
     pub(crate) doubled_back: Offenders,
@@ -231,7 +231,7 @@ impl Followed {
 /// The counter of one comparison.
 #[derive(Debug, Default)]
 pub(crate) struct OrderCounter {
-    noted: HashMap<VoucherId, Noted>,
+    noted: HashMap<VoucherId, JournalCounts>,
     rows: HashMap<VoucherId, Rows>,
     /// Orders that are in no complete journal.
     admissions: Admissions,
@@ -264,7 +264,7 @@ impl OrderCounter {
         }
     }
 
-    pub(crate) fn noted(&mut self, voucher: VoucherId) -> &mut Noted {
+    pub(crate) fn noted(&mut self, voucher: VoucherId) -> &mut JournalCounts {
         self.noted.entry(voucher).or_default()
     }
 
@@ -473,7 +473,7 @@ impl OrderCounter {
     }
 
     /// Takes the counts of a voucher.
-    pub(crate) fn take(&mut self, voucher: VoucherId) -> (Noted, Rows, Followed) {
+    pub(crate) fn take(&mut self, voucher: VoucherId) -> (JournalCounts, Rows, Followed) {
         let noted = self.noted.remove(&voucher).unwrap_or_default();
         let rows = self.rows.remove(&voucher).unwrap_or_default();
         (noted, rows, self.followed.remove(&voucher).unwrap_or_default())
