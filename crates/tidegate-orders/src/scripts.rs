@@ -44,7 +44,7 @@ pub use self::{
         RemoveMovedReply, RepairAction, RepairAnswer, RepairGuard, RepairReply, Repairs, SaleSize,
         VoucherRepair,
     },
-    sale_limits::{HeldLimits, LimitReply, SaleLimits, SetUse, UsesSnapshot},
+    sale_limits::{LimitReply, LimitUsage, SaleLimits, SetUse, UsesSnapshot},
     sales::{
         BusyMark, ChangeReply, ChangeState, DelistReply, JournalUse, LoadReply, MarkedSales, NotedTransfer,
         Pause, PauseScope, RemovedKeys, SaleKeys, SaleWindow, Sales, StockChange, StockTransfer,

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use tidegate_orders::{
     CampaignId, Order, OrderId, VoucherId,
-    scripts::{HeldLimits, ScriptError},
+    scripts::{LimitUsage, ScriptError},
 };
 
 use super::{LimitCounterCheck, orders::OrderNote};
@@ -24,8 +24,8 @@ impl LimitCounterCheck<'_> {
         &self,
         campaign: CampaignId,
         regions: Vec<(VoucherId, Vec<Order>)>,
-    ) -> Result<HeldLimits, CompareError> {
-        let mut held = HeldLimits::default();
+    ) -> Result<LimitUsage, CompareError> {
+        let mut held = LimitUsage::default();
         for (voucher, in_stream) in regions {
             let mut in_stream = self.unnoted(voucher, in_stream).await?;
             let add = |note| {

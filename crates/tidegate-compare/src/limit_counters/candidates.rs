@@ -12,7 +12,7 @@ use std::{
 use tidegate_orders::{Uses, scripts::UsesSnapshot};
 
 use super::{
-    orders::{HeldOrder, ReleasedOrder},
+    orders::{OrderWithUses, ReleasedOrder},
     owners::{Count, Owners, slots_field, user_of},
 };
 
@@ -141,7 +141,7 @@ impl Candidates {
     }
 
     /// Adds an order that holds its uses.
-    pub(super) fn add(&mut self, order: &HeldOrder, owners: &Owners) {
+    pub(super) fn add(&mut self, order: &OrderWithUses, owners: &Owners) {
         let of_slots = owners.place_of_slots(order.voucher);
         if let Some(candidate) = of_slots.and_then(|place| self.get(place, &slots_field(order.user))) {
             match candidate.when(order) {
@@ -208,7 +208,7 @@ impl Candidates {
 impl Candidate {
     /// The time of an order's note, compared with the read of the field: before it (or long ago), in the same
     /// millisecond, or later.
-    fn when(&self, order: &HeldOrder) -> Ordering {
+    fn when(&self, order: &OrderWithUses) -> Ordering {
         order.noted_ms.cmp(&Some(self.at_ms))
     }
 

@@ -25,7 +25,7 @@ pub(super) struct Orders<'a> {
 
 /// An order that holds its uses.
 #[derive(Clone, Debug)]
-pub(super) struct HeldOrder {
+pub(super) struct OrderWithUses {
     pub(super) order: OrderId,
     pub(super) voucher: VoucherId,
     pub(super) user: UserId,
@@ -52,7 +52,7 @@ pub(super) struct ReleasedOrder {
 /// The state of an order in its journal.
 #[derive(Clone, Debug)]
 pub(super) enum OrderNote {
-    Held(HeldOrder),
+    Held(OrderWithUses),
     Released(ReleasedOrder),
     /// The note cannot be read: the order may hold uses.
     Unreadable,
@@ -120,9 +120,9 @@ impl Orders<'_> {
     }
 }
 
-fn held(voucher: VoucherId, row: LiveOrder) -> HeldOrder {
+fn held(voucher: VoucherId, row: LiveOrder) -> OrderWithUses {
     let LiveOrder { order, user, units, slot, uses, created_ms } = row;
-    HeldOrder { order, voucher, user, units, slot, uses, noted_ms: None, made_ms: created_ms }
+    OrderWithUses { order, voucher, user, units, slot, uses, noted_ms: None, made_ms: created_ms }
 }
 
 /// Parses a field of the journal. None: it belongs to no order, or its order holds nothing.
@@ -146,5 +146,5 @@ fn admitted(voucher: VoucherId, order: OrderId, note: JournalNote) -> Option<Ord
     let units = change.unsigned_abs();
     let (slot, uses) = note.limited.map_or((Slot::FIRST, None), |limited| (limited.slot, Some(limited.uses)));
     let (noted_ms, made_ms) = (note.at_ms, note.at_ms);
-    Some(OrderNote::Held(HeldOrder { order, voucher, user, units, slot, uses, noted_ms, made_ms }))
+    Some(OrderNote::Held(OrderWithUses { order, voucher, user, units, slot, uses, noted_ms, made_ms }))
 }

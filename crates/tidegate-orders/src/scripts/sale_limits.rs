@@ -9,7 +9,7 @@ use fred::{interfaces::HashesInterface, types::Value};
 use tidegate_stream::Script;
 
 pub use self::{
-    recount::HeldLimits,
+    recount::LimitUsage,
     uses::{SetUse, UsesSnapshot},
 };
 use super::{ScriptError, access::RedisAccess};

@@ -7,7 +7,7 @@ use tidegate_compare::{CompareError, Job, Pace, limit_counters::LimitCounterChec
 use tidegate_operations::change::End;
 use tidegate_orders::{
     CampaignId, VoucherId, limit_rows,
-    scripts::{HeldLimits, ScriptError},
+    scripts::{LimitUsage, ScriptError},
 };
 
 use super::{Rebuild, RebuildPlan, UnwrittenOrders};
@@ -54,7 +54,7 @@ impl Rebuild {
         campaign: CampaignId,
         backlog: &UnwrittenOrders,
         job: &Job,
-    ) -> anyhow::Result<Option<HeldLimits>> {
+    ) -> anyhow::Result<Option<LimitUsage>> {
         let regions = limit_rows::regions(&self.mysql, campaign).await;
         let regions = regions.context("Failed to read the campaign in MySQL")?.into_iter();
         let with_backlog = |(_, voucher): (String, VoucherId)| (voucher, backlog.orders(voucher));

@@ -18,7 +18,7 @@ use tidegate_orders::{
         vouchers::{self, KnownOrder, VoucherLock, VoucherLockError},
     },
     scripts::{
-        CutOverReply, HeldLimits, NewSale, SaleWindow, ScanPages, ScriptError, StagedSale, StockChange,
+        CutOverReply, LimitUsage, NewSale, SaleWindow, ScanPages, ScriptError, StagedSale, StockChange,
     },
 };
 use tidegate_stream::{EntryId, server_time_ms};
@@ -55,7 +55,7 @@ struct Filling<'a> {
     /// The units of orders that MySQL does not know.
     held: i64,
     /// The uses of limits that orders hold.
-    limits: HeldLimits,
+    limits: LimitUsage,
 }
 
 impl Rebuild {
@@ -90,7 +90,7 @@ impl Rebuild {
             beyond: HashMap::new(),
             now_ms: i64::try_from(now_ms).unwrap_or(i64::MAX),
             held: 0,
-            limits: HeldLimits::default(),
+            limits: LimitUsage::default(),
         };
         let filled = filling.fill(id, backlog, all, job).await;
         let Filling { frozen, mut report, .. } = filling;

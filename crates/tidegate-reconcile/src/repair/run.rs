@@ -11,7 +11,7 @@ use tidegate_orders::{
     CausalReads, Incoming, Ledger, Order, OrderId, Quantity, Records, RedisStore, Slot, VoucherId,
     ledger::{Cancellation, MissingRow},
     scripts::{
-        HeldLimits, OrderRepair, Release, ReleaseReply, RepairAction, RepairAnswer, RepairGuard, RepairReply,
+        LimitUsage, OrderRepair, Release, ReleaseReply, RepairAction, RepairAnswer, RepairGuard, RepairReply,
         VoucherRepair,
     },
 };
@@ -305,8 +305,8 @@ fn return_all(voucher: VoucherId, chunk: &Chunk, why: &ReturnedWhy, report: &mut
 }
 
 /// The uses of limits that the restored orders hold.
-fn held_limits(repair: &VoucherRepair, answers: &[RepairAnswer]) -> HeldLimits {
-    let mut held = HeldLimits::default();
+fn held_limits(repair: &VoucherRepair, answers: &[RepairAnswer]) -> LimitUsage {
+    let mut held = LimitUsage::default();
     for (order, answer) in repair.orders.iter().zip(answers) {
         if let (RepairAction::Admit(quantity), Some(limited)) = (order.action, &order.limited)
             && *answer != RepairAnswer::Moved

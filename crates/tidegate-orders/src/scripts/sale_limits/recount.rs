@@ -16,7 +16,7 @@ const PIECE: usize = 500;
 
 /// The uses of limits that orders hold, of a voucher or a campaign. For each field, it counts the latest window.
 #[derive(Debug, Default)]
-pub struct HeldLimits {
+pub struct LimitUsage {
     counts: BTreeMap<(LimitOwner, String), Count>,
     /// The slots of each user, with a bit for each slot.
     slots: BTreeMap<(VoucherId, UserId), u32>,
@@ -29,7 +29,7 @@ struct Count {
     units: u64,
 }
 
-impl HeldLimits {
+impl LimitUsage {
     /// Adds an order that still holds what it used.
     pub fn add(&mut self, voucher: VoucherId, user: UserId, quantity: Quantity, limited: &UnderLimits) {
         for used in limited.uses.iter() {
@@ -63,7 +63,7 @@ impl SaleLimits {
     ///
     /// # Errors
     /// See [`ScriptError`]. The call may be repeated.
-    pub async fn recount(&self, held: &HeldLimits) -> Result<u64, ScriptError> {
+    pub async fn recount(&self, held: &LimitUsage) -> Result<u64, ScriptError> {
         let mut fields: BTreeMap<LimitOwner, Vec<[Value; 3]>> = BTreeMap::new();
         for ((owner, field), Count { window, orders, units }) in &held.counts {
             let counts = format!("{orders}:{units}");
