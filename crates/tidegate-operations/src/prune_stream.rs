@@ -45,14 +45,14 @@ pub struct StreamPrunePlan {
     /// differ.
     pub entries: u64,
     /// The group that keeps further old entries from being deleted; None: all that are old enough would be deleted.
-    pub held_by: Option<HeldBy>,
+    pub held_by: Option<RetainedBy>,
     /// Whether nothing can be deleted, because no group shows what it needs.
     pub no_group: bool,
 }
 
 /// The group that needs the oldest entry.
 #[derive(Debug, Serialize)]
-pub struct HeldBy {
+pub struct RetainedBy {
     /// The name of the group.
     pub group: String,
     /// The entry that the group needs.
@@ -148,7 +148,7 @@ impl StreamPrune {
             cutoff,
             oldest: oldest.first().map(|entry| entry.id),
             entries,
-            held_by: limit.retained_by.map(HeldBy::from),
+            held_by: limit.retained_by.map(RetainedBy::from),
             no_group: limit.keep_from.is_none(),
         })
     }
@@ -189,7 +189,7 @@ impl StreamPruneReport {
     }
 }
 
-impl From<Retainer> for HeldBy {
+impl From<Retainer> for RetainedBy {
     fn from(Retainer { group, id, need }: Retainer) -> Self {
         let why = match need {
             RetainedFor::Pending => Need::Pending,

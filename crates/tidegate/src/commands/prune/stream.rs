@@ -5,7 +5,7 @@ use std::time::Duration;
 use tidegate_compare::text::{counted, printable};
 use tidegate_operations::{
     Stores,
-    prune_stream::{HeldBy, Need, StreamPrune, StreamPrunePlan, StreamPruneReport, StreamPruneRequest},
+    prune_stream::{Need, RetainedBy, StreamPrune, StreamPrunePlan, StreamPruneReport, StreamPruneRequest},
 };
 use tidegate_stream::EntryId;
 
@@ -41,7 +41,7 @@ impl PlanText for StreamPrunePlan {
                 "{stream}: nothing can be deleted, because it has no consumer group whose needs are known"
             );
         }
-        let held = self.held_by.as_ref().map_or_else(String::new, |HeldBy { group, id, why }| {
+        let held = self.held_by.as_ref().map_or_else(String::new, |RetainedBy { group, id, why }| {
             let group = printable(group);
             match why {
                 Need::Pending => format!("; group {group} needs all from {id} on, which is pending"),
