@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use tidegate_stream::HeldLease;
+use tidegate_stream::LeaseGuard;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// The stop signal and the progress display of a long task.
@@ -24,7 +24,7 @@ impl Job {
     }
 
     /// Stops the task as a signal does, after the step in progress, if `lease` is lost before the guard is dropped.
-    pub fn stop_when_lost(&self, lease: &HeldLease) -> DropGuard {
+    pub fn stop_when_lost(&self, lease: &LeaseGuard) -> DropGuard {
         let (lost, stop, over) = (lease.lost().clone(), self.stop.clone(), CancellationToken::new());
         let guard = over.clone().drop_guard();
         tokio::spawn(async move {

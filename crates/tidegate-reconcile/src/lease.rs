@@ -6,7 +6,7 @@ use anyhow::{Context, bail};
 use fred::interfaces::KeysInterface;
 use tidegate_compare::{Job, text::printable};
 use tidegate_orders::RedisStore;
-use tidegate_stream::{HeldLease, Leases, StreamError};
+use tidegate_stream::{LeaseGuard, Leases, StreamError};
 use tokio::time::{Instant, sleep};
 
 /// The time after which another process may begin when the holder has died.
@@ -28,7 +28,7 @@ pub const LEASE_WAS_LOST: &str = "the lease of the reconciler was lost: another 
 pub enum TakenLease {
     /// This process holds the lease. If it is lost, a process that changes the stores has to end after the step in
     /// progress.
-    Held(HeldLease),
+    Held(LeaseGuard),
     /// Another process has the lease; with its name and its work.
     Of(String),
 }
@@ -37,7 +37,7 @@ pub enum TakenLease {
 ///
 /// # Errors
 /// Fails if Redis does not answer, or another process holds the lease for too long.
-pub async fn wait(redis: &RedisStore, who: &str, job: &Job) -> anyhow::Result<HeldLease> {
+pub async fn wait(redis: &RedisStore, who: &str, job: &Job) -> anyhow::Result<LeaseGuard> {
     let (began, mut is_said) = (Instant::now(), false);
     loop {
         let taken =

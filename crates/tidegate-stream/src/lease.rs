@@ -92,14 +92,14 @@ impl Leases {
         key: impl Into<RedisKey>,
         token: &str,
         lease: Duration,
-    ) -> Result<Option<HeldLease>, RedisError> {
+    ) -> Result<Option<LeaseGuard>, RedisError> {
         let (key, renewed) = (key.into(), Instant::now());
         if !self.take(vec![key.clone()], token, lease).await?.is_empty() {
             return Ok(None);
         }
         let (lost, over) = (CancellationToken::new(), CancellationToken::new());
         let keep = keep(self.clone(), (key, token.to_owned(), lease), renewed, lost.clone(), over.clone());
-        Ok(Some(HeldLease { lost, over: over.drop_guard(), keeping: tokio::spawn(keep) }))
+        Ok(Some(LeaseGuard { lost, over: over.drop_guard(), keeping: tokio::spawn(keep) }))
     }
 
     /// Ends the leases on `keys` that `token` still holds, and returns their number.
@@ -119,13 +119,13 @@ impl Leases {
 /// A lease on one name, which is renewed after each fifth of its duration. When this value is dropped, the lease ends
 /// in the background.
 #[derive(Debug)]
-pub struct HeldLease {
+pub struct LeaseGuard {
     lost: CancellationToken,
     over: DropGuard,
     keeping: JoinHandle<()>,
 }
 
-impl HeldLease {
+impl LeaseGuard {
     /// Returns the token that is cancelled if another process takes the lease, or if Redis does not answer for the
     /// duration of the lease.
     #[must_use]

@@ -116,7 +116,7 @@ pub use inspector::{Read, StreamInspector};
 pub use jsonl::{BadLine, EntryLine};
 pub use lane::{Failover, Lane, LaneSettings};
 pub use lane_status::{Activity, LaneSnapshot, LaneStatus};
-pub use lease::{HeldLease, Leases};
+pub use lease::{LeaseGuard, Leases};
 pub use letter::{Burial, DeliveryHistory, Fields, Letter};
 pub use make_claimable::{ClaimableStep, Holder, MakeClaimable, is_claimable};
 pub use observer::{Observer, Origin, ProcessedBatch, Settling, Stage};

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::bail;
 use tidegate_compare::Job;
 use tidegate_orders::{RedisStore, scripts::rebuild_id};
-use tidegate_stream::{HeldLease, Leases};
+use tidegate_stream::{LeaseGuard, Leases};
 use tokio::time::{Instant, sleep};
 
 const LEASE: Duration = Duration::from_secs(3);
@@ -14,7 +14,7 @@ const ASK_EVERY: Duration = Duration::from_millis(750);
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Takes the lease of a change. If a run was killed, it waits until that run's lease expires.
-pub(super) async fn take(redis: &RedisStore, job: &Job) -> anyhow::Result<HeldLease> {
+pub(super) async fn take(redis: &RedisStore, job: &Job) -> anyhow::Result<LeaseGuard> {
     let (leases, key, token) = (Leases::new(redis), redis.keys().partition_list().change(), rebuild_id());
     let began = Instant::now();
     loop {

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 const LEASE: Duration = Duration::from_secs(3);
 const RENEW_EVERY: Duration = Duration::from_secs(1);
 
-/// A lease of the fleet. Two holders do no harm, but one is enough. It is no `HeldLease`: the work itself renews it,
+/// A lease of the fleet. Two holders do no harm, but one is enough. It is no `LeaseGuard`: the work itself renews it,
 /// so that another worker also continues when a run hangs.
 #[derive(Debug)]
 pub struct FleetLease {

@@ -18,7 +18,7 @@ use tidegate_reconcile::{
     lease::{self, LEASE_WAS_LOST, TakenLease},
     plan_repair,
 };
-use tidegate_stream::{HeldLease, server_time_ms};
+use tidegate_stream::{LeaseGuard, server_time_ms};
 
 use crate::{
     exit::{Exit, WrongUsage},
@@ -109,7 +109,7 @@ impl PartitionCommand for ReconcileArgs {
     }
 }
 
-async fn run_alone(stores: &Stores, args: &ReconcileArgs, lease: &HeldLease) -> anyhow::Result<Exit> {
+async fn run_alone(stores: &Stores, args: &ReconcileArgs, lease: &LeaseGuard) -> anyhow::Result<Exit> {
     let redis = stores.redis().await?;
     let now_ms = server_time_ms(redis.pool()).await.context("Failed to read the clock of Redis")?;
     let since_ms = args.since.as_ref().map(|since| since.first(now_ms).ms);
@@ -164,7 +164,7 @@ async fn repair(
     stores: &Stores,
     args: &ReconcileArgs,
     (comparison, repaired): (&Comparison, &Cell<bool>),
-    lease: &HeldLease,
+    lease: &LeaseGuard,
 ) -> anyhow::Result<Exit> {
     let change = &args.change;
     let (look, plan) = {
@@ -193,7 +193,7 @@ async fn repair(
 }
 
 /// Removes the repaired differences from the results that `status`, `top` and `doctor` show.
-async fn keep_repaired(redis: &RedisStore, comparison: &Comparison, lease: &HeldLease) {
+async fn keep_repaired(redis: &RedisStore, comparison: &Comparison, lease: &LeaseGuard) {
     let kept = async {
         let before = Reconciled::read(redis).await?;
         let job = Job { stop: lease.lost().clone(), progress: Box::new(ProgressBar::new()) };
