@@ -34,7 +34,7 @@ const FLAG: &str = "--remove-keys";
 
 /// The reason why the keys of a voucher stay.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum KeptKeys {
+pub enum RemovalBlocker {
     /// MySQL has no row of the voucher.
     #[error("MySQL has no row of it")]
     NoRow,
@@ -68,31 +68,31 @@ pub enum KeptKeys {
     },
 }
 
-impl Serialize for KeptKeys {
+impl Serialize for RemovalBlocker {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
 }
 
 /// The reason why the keys of a delisted voucher stay, by a comparison of it. None: they may be removed. Pure.
-fn kept(look: &VoucherComparison) -> Option<KeptKeys> {
+fn kept(look: &VoucherComparison) -> Option<RemovalBlocker> {
     let totals = &look.totals;
     // The sale is over for good: a missing stock sells nothing, and no command can load it.
     let is_gone = |kind| kind == DifferenceKind::RedisStockMismatch && totals.redis.stock.is_none();
     let differs = look.differences.iter().any(|it| it.kind.is_failure() && !is_gone(it.kind));
     if differs || totals.redis.unreadable.is_some() || totals.redis.is_unsure {
-        return Some(KeptKeys::Differs(totals.voucher));
+        return Some(RemovalBlocker::Differs(totals.voucher));
     }
     if totals.is_change_open {
-        return Some(KeptKeys::BeingAdjusted(totals.voucher));
+        return Some(RemovalBlocker::BeingAdjusted(totals.voucher));
     }
     if totals.open.in_flight_orders + totals.open.in_flight_events > 0 {
-        return Some(KeptKeys::InFlight {
+        return Some(RemovalBlocker::InFlight {
             orders: totals.open.in_flight_orders,
             events: totals.open.in_flight_events,
         });
     }
-    (totals.open.dead_orders > 0).then_some(KeptKeys::Dead { orders: totals.open.dead_orders })
+    (totals.open.dead_orders > 0).then_some(RemovalBlocker::Dead { orders: totals.open.dead_orders })
 }
 
 /// The remover of keys of delisted vouchers.
@@ -221,8 +221,8 @@ impl KeyRemover {
         let row =
             vouchers::find(&self.mysql, voucher).await.context("Failed to read the voucher in MySQL")?;
         let kept = match &row {
-            None => Some(KeptKeys::NoRow),
-            Some(row) if row.delisted_ms.is_none() => Some(KeptKeys::NotDelisted),
+            None => Some(RemovalBlocker::NoRow),
+            Some(row) if row.delisted_ms.is_none() => Some(RemovalBlocker::NotDelisted),
             Some(_) => None,
         };
         let SaleKeys { keys, bytes } =
@@ -260,8 +260,8 @@ impl KeyRemover {
         let (reply, removed) = self.remove(voucher, since_ms).await?;
         let kept = match reply {
             RemovedKeys::Removed | RemovedKeys::NoKeys => None,
-            RemovedKeys::NotDelisted => Some(KeptKeys::NotDelisted),
-            RemovedKeys::BeingAdjusted => Some(KeptKeys::BeingAdjusted(voucher)),
+            RemovedKeys::NotDelisted => Some(RemovalBlocker::NotDelisted),
+            RemovedKeys::BeingAdjusted => Some(RemovalBlocker::BeingAdjusted(voucher)),
         };
         Ok(RemoveKeysReport { voucher, removed, kept })
     }
@@ -281,7 +281,7 @@ pub struct RemoveKeysPlan {
     /// The approximate memory of the keys in Redis, in bytes.
     pub bytes: u64,
     /// The reason why the keys stay; None: they can be removed.
-    pub kept: Option<KeptKeys>,
+    pub kept: Option<RemovalBlocker>,
 }
 
 impl Plan for RemoveKeysPlan {
@@ -304,7 +304,7 @@ pub struct RemoveKeysReport {
     /// The keys that were removed; None: nothing was removed.
     pub removed: Option<RemovedSale>,
     /// The reason why the keys stay; None: they need not stay.
-    pub kept: Option<KeptKeys>,
+    pub kept: Option<RemovalBlocker>,
 }
 
 impl Report for RemoveKeysReport {
@@ -333,12 +333,15 @@ mod tests {
         let seven = VoucherId::try_from(7).unwrap();
         assert_eq!(kept(&look(|_| {})), None);
         for (change, expected) in [
-            ((|totals| totals.redis.is_unsure = true) as fn(&mut VoucherTotals), KeptKeys::Differs(seven)),
-            (|totals| totals.redis.unreadable = Some(String::new()), KeptKeys::Differs(seven)),
-            (|totals| totals.is_change_open = true, KeptKeys::BeingAdjusted(seven)),
-            (|totals| totals.open.in_flight_orders = 2, KeptKeys::InFlight { orders: 2, events: 0 }),
-            (|totals| totals.open.in_flight_events = 1, KeptKeys::InFlight { orders: 0, events: 1 }),
-            (|totals| totals.open.dead_orders = 1, KeptKeys::Dead { orders: 1 }),
+            (
+                (|totals| totals.redis.is_unsure = true) as fn(&mut VoucherTotals),
+                RemovalBlocker::Differs(seven),
+            ),
+            (|totals| totals.redis.unreadable = Some(String::new()), RemovalBlocker::Differs(seven)),
+            (|totals| totals.is_change_open = true, RemovalBlocker::BeingAdjusted(seven)),
+            (|totals| totals.open.in_flight_orders = 2, RemovalBlocker::InFlight { orders: 2, events: 0 }),
+            (|totals| totals.open.in_flight_events = 1, RemovalBlocker::InFlight { orders: 0, events: 1 }),
+            (|totals| totals.open.dead_orders = 1, RemovalBlocker::Dead { orders: 1 }),
         ] {
             assert_eq!(kept(&look(change)), Some(expected));
         }

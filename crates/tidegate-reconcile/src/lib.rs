@@ -11,7 +11,7 @@ mod repair;
 mod stock;
 mod sweep;
 
-pub use delisted::{KeptKeys, KeyRemover, RemoveKeysPlan, RemoveKeysReport};
+pub use delisted::{KeyRemover, RemovalBlocker, RemoveKeysPlan, RemoveKeysReport};
 pub use note_journals::note_journals;
 pub use repair::{
     MOST_REPAIRED, PlanCounts, RedisRepairs, Repair, RepairCounts, RepairPlan, RepairReport, Returned,
