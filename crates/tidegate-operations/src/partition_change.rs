@@ -24,7 +24,7 @@ pub use self::{
 use crate::{
     Stores,
     change::{End, InvalidInput},
-    partition_list::{ChangeStep, KeptList, ListChange},
+    partition_list::{ChangeStep, ListChange, StoredList},
     settings::System,
 };
 
@@ -143,15 +143,15 @@ impl PartitionChange {
             }
         }
         let tags = self.system.common().partition().tags().to_vec();
-        let before = if tags.is_empty() { KeptList::Nothing } else { KeptList::Settled(tags) };
+        let before = if tags.is_empty() { StoredList::Nothing } else { StoredList::Settled(tags) };
         // The partitions of the new list are cleared first, because their notes would block another change.
         let first = self.partitions.first();
-        if let KeptList::Changing(change) = KeptList::read(&first.redis).await? {
+        if let StoredList::Changing(change) = StoredList::read(&first.redis).await? {
             for partition in
                 ListedPartitions::connect(&self.system, &self.system.with_tags(&change.to)).await?.all()
             {
                 if self.partitions.old.iter().all(|old| old.prefix() != partition.prefix()) {
-                    KeptList::Nothing.write(&partition.redis).await?;
+                    StoredList::Nothing.write(&partition.redis).await?;
                 }
             }
         }
@@ -167,11 +167,11 @@ impl PartitionChange {
         let (from, to) = self.lists();
         let mut step = None;
         for partition in self.partitions.all() {
-            match KeptList::read(&partition.redis).await? {
-                KeptList::Changing(change) if (&change.from, &change.to) == (&from, &to) => {
+            match StoredList::read(&partition.redis).await? {
+                StoredList::Changing(change) if (&change.from, &change.to) == (&from, &to) => {
                     step = step.max(Some(change.step));
                 }
-                KeptList::Changing(other) => return Ok(Kept::Other(plan::another_change(&other))),
+                StoredList::Changing(other) => return Ok(Kept::Other(plan::another_change(&other))),
                 _ => {}
             }
         }
@@ -180,12 +180,12 @@ impl PartitionChange {
         }
         let mut is_after = true;
         for partition in &self.partitions.old {
-            match KeptList::read(&partition.redis).await? {
-                KeptList::Settled(tags) if tags == to => {}
-                KeptList::Nothing => is_after = false,
-                KeptList::Settled(tags) if tags == from => is_after = false,
-                KeptList::Settled(tags) => return Ok(Kept::Other(plan::another_list(&tags, &from))),
-                KeptList::Changing(other) => return Ok(Kept::Other(plan::another_change(&other))),
+            match StoredList::read(&partition.redis).await? {
+                StoredList::Settled(tags) if tags == to => {}
+                StoredList::Nothing => is_after = false,
+                StoredList::Settled(tags) if tags == from => is_after = false,
+                StoredList::Settled(tags) => return Ok(Kept::Other(plan::another_list(&tags, &from))),
+                StoredList::Changing(other) => return Ok(Kept::Other(plan::another_change(&other))),
             }
         }
         Ok(if is_after { Kept::After } else { Kept::Before })
@@ -194,7 +194,7 @@ impl PartitionChange {
     /// Stores the step in every partition of both lists.
     async fn keep(&self, step: ChangeStep) -> anyhow::Result<()> {
         let (from, to) = self.lists();
-        let change = KeptList::Changing(ListChange { from, to, step });
+        let change = StoredList::Changing(ListChange { from, to, step });
         for partition in self.partitions.all() {
             change.write(&partition.redis).await?;
         }
@@ -205,7 +205,7 @@ impl PartitionChange {
     async fn settle(&self) -> anyhow::Result<()> {
         let (from, to) = self.lists();
         late::retire(&self.partitions, &from, &to).await?;
-        let settled = KeptList::Settled(to);
+        let settled = StoredList::Settled(to);
         for partition in self.partitions.all().into_iter().rev() {
             settled.write(&partition.redis).await?;
         }

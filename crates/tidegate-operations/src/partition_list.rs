@@ -18,7 +18,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// The state of the list that a partition stores.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum KeptList {
+pub enum StoredList {
     /// No process has stored a list yet.
     Nothing,
     /// The tags of all partitions; empty: the system has no partitions.
@@ -65,7 +65,7 @@ impl ChangeStep {
     }
 }
 
-impl KeptList {
+impl StoredList {
     /// Reads the list that the partition of these keys stores.
     ///
     /// # Errors
@@ -149,21 +149,21 @@ pub enum Standing {
 
 /// Combines the lists that partitions store. None: no partition answered.
 #[must_use]
-pub fn standing(kept: &[KeptList], own: &[String]) -> Option<Standing> {
+pub fn standing(kept: &[StoredList], own: &[String]) -> Option<Standing> {
     kept.first()?;
-    let refusals: Vec<(&KeptList, InvalidInput)> =
+    let refusals: Vec<(&StoredList, InvalidInput)> =
         kept.iter().filter_map(|it| Some((it, it.refusal(own)?))).collect();
-    let is_changing = |kept: &KeptList| matches!(kept, KeptList::Changing(_));
+    let is_changing = |kept: &StoredList| matches!(kept, StoredList::Changing(_));
     let changing = refusals.iter().position(|(kept, _)| is_changing(kept));
-    let settled = |kept: &KeptList| match kept {
-        KeptList::Settled(tags) => Some(tags.clone()),
+    let settled = |kept: &StoredList| match kept {
+        StoredList::Settled(tags) => Some(tags.clone()),
         _ => None,
     };
     let lists: BTreeSet<Vec<String>> = kept.iter().filter_map(settled).collect();
     let first = refusals.into_iter().nth(changing.unwrap_or(0));
     Some(match first {
         None => Standing::Own,
-        Some((KeptList::Changing(_), why)) => Standing::Changing(why),
+        Some((StoredList::Changing(_), why)) => Standing::Changing(why),
         Some(_) if lists.len() > 1 => {
             let lists: Vec<String> = lists.iter().map(|tags| named_list(tags)).collect();
             Standing::Mixed(InvalidInput(format!(
@@ -204,7 +204,7 @@ pub async fn compare(settings: &SystemSettings, redis: &RedisStore) -> anyhow::R
     let partition = settings.partition();
     let kept = match read_kept(settings, redis).await {
         // In a system without partitions, the next command reports the outage.
-        Err(_) if partition.tag().is_none() => KeptList::Nothing,
+        Err(_) if partition.tag().is_none() => StoredList::Nothing,
         kept => kept?,
     };
     match kept.refusal(partition.tags()) {
@@ -217,13 +217,13 @@ pub async fn compare(settings: &SystemSettings, redis: &RedisStore) -> anyhow::R
 ///
 /// # Errors
 /// If Redis does not answer, or the key does not hold a list.
-pub async fn read_kept(settings: &SystemSettings, redis: &RedisStore) -> anyhow::Result<KeptList> {
-    let kept = KeptList::read(redis).await;
+pub async fn read_kept(settings: &SystemSettings, redis: &RedisStore) -> anyhow::Result<StoredList> {
+    let kept = StoredList::read(redis).await;
     kept.or_else(|error| match of_redis(&error) {
         // The slot has moved to another node, or no node has it. The other partitions store the list as well.
-        Some(known) if known.is_slot_moving() => Ok(KeptList::Nothing),
+        Some(known) if known.is_slot_moving() => Ok(StoredList::Nothing),
         // In a system without partitions, the user may have no right to read this key.
-        Some(known) if known.is_refusal() && settings.partition().tag().is_none() => Ok(KeptList::Nothing),
+        Some(known) if known.is_refusal() && settings.partition().tag().is_none() => Ok(StoredList::Nothing),
         _ => Err(error),
     })
 }
@@ -236,7 +236,7 @@ fn of_redis(error: &anyhow::Error) -> Option<RedisError> {
 pub async fn until_changed(settings: &SystemSettings, redis: &RedisStore) -> InvalidInput {
     loop {
         sleep(LOOK_EVERY).await;
-        match KeptList::read(redis).await {
+        match StoredList::read(redis).await {
             Ok(kept) => {
                 if let Some(refusal) = kept.refusal(settings.partition().tags()) {
                     return refusal;
@@ -261,37 +261,37 @@ mod tests {
     fn what_is_kept_is_read_again() {
         let change = ListChange { from: tags(""), to: tags("3,1"), step: ChangeStep::Moving };
         for kept in [
-            KeptList::Nothing,
-            KeptList::Settled(tags("")),
-            KeptList::Settled(tags("3,1")),
-            KeptList::Changing(change),
+            StoredList::Nothing,
+            StoredList::Settled(tags("")),
+            StoredList::Settled(tags("3,1")),
+            StoredList::Changing(change),
         ] {
-            assert_eq!(KeptList::parse(kept.text().as_deref()).unwrap(), kept);
+            assert_eq!(StoredList::parse(kept.text().as_deref()).unwrap(), kept);
         }
-        assert!(KeptList::parse(Some("{")).is_err());
+        assert!(StoredList::parse(Some("{")).is_err());
     }
 
     #[test]
     fn the_list_before_is_good_until_workers_are_told_to_end() {
         let (before, after) = (tags("3,1"), tags("3,1,0,11"));
-        let is_refused = |kept: &KeptList, own: &[String]| kept.refusal(own).is_some();
+        let is_refused = |kept: &StoredList, own: &[String]| kept.refusal(own).is_some();
         for step in [ChangeStep::Draining, ChangeStep::Stopping, ChangeStep::Moving, ChangeStep::Opening] {
-            let kept = KeptList::Changing(ListChange { from: before.clone(), to: after.clone(), step });
+            let kept = StoredList::Changing(ListChange { from: before.clone(), to: after.clone(), step });
             assert_eq!(is_refused(&kept, &before), step != ChangeStep::Draining, "{step:?}");
             assert!(is_refused(&kept, &after), "{step:?}");
         }
-        assert!(!is_refused(&KeptList::Nothing, &before));
-        assert!(!is_refused(&KeptList::Settled(before.clone()), &before));
-        assert!(is_refused(&KeptList::Settled(after), &before));
-        assert!(is_refused(&KeptList::Settled(tags("")), &before));
+        assert!(!is_refused(&StoredList::Nothing, &before));
+        assert!(!is_refused(&StoredList::Settled(before.clone()), &before));
+        assert!(is_refused(&StoredList::Settled(after), &before));
+        assert!(is_refused(&StoredList::Settled(tags("")), &before));
     }
 
     #[test]
     fn who_follows_the_list_waits_for_all_partitions_and_takes_no_list_of_which_some_are_unsure() {
         let (before, after) = (tags("3,1"), tags("3,1,0,11"));
-        let settled = |tags: &[String]| KeptList::Settled(tags.to_vec());
-        let at = |step| KeptList::Changing(ListChange { from: before.clone(), to: after.clone(), step });
-        let standing = |kept: &[KeptList]| match standing(kept, &before) {
+        let settled = |tags: &[String]| StoredList::Settled(tags.to_vec());
+        let at = |step| StoredList::Changing(ListChange { from: before.clone(), to: after.clone(), step });
+        let standing = |kept: &[StoredList]| match standing(kept, &before) {
             None => "none",
             Some(Standing::Own) => "own",
             Some(Standing::Changing(_)) => "changing",
@@ -300,7 +300,7 @@ mod tests {
             Some(Standing::Mixed(_)) => "mixed",
         };
         assert_eq!(standing(&[]), "none");
-        assert_eq!(standing(&[settled(&before), KeptList::Nothing]), "own");
+        assert_eq!(standing(&[settled(&before), StoredList::Nothing]), "own");
         assert_eq!(standing(&[settled(&before), at(ChangeStep::Draining)]), "own");
         assert_eq!(standing(&[at(ChangeStep::Draining), at(ChangeStep::Stopping)]), "changing");
         assert_eq!(standing(&[settled(&after), at(ChangeStep::Opening)]), "changing");

@@ -6,7 +6,7 @@ use tidegate_orders::{RedisStore, gate_notes, sale, work_in_progress};
 use tidegate_stream::inspect;
 
 use crate::{
-    partition_list::{ChangeStep, KeptList, ListChange},
+    partition_list::{ChangeStep, ListChange, StoredList},
     settings::SystemSettings,
 };
 
@@ -46,16 +46,16 @@ impl PartitionView {
     /// If Redis does not answer.
     pub async fn read(redis: &RedisStore, settings: &SystemSettings) -> anyhow::Result<Self> {
         let partition = settings.partition();
-        let kept = KeptList::read(redis).await?;
+        let kept = StoredList::read(redis).await?;
         let agrees = match &kept {
-            KeptList::Nothing => true,
-            KeptList::Settled(tags) => tags == partition.tags(),
-            KeptList::Changing(_) => false,
+            StoredList::Nothing => true,
+            StoredList::Settled(tags) => tags == partition.tags(),
+            StoredList::Changing(_) => false,
         };
         let (list, changing) = match kept {
-            KeptList::Nothing => (None, None),
-            KeptList::Settled(tags) => (Some(tags), None),
-            KeptList::Changing(ListChange { from, to, step }) => (Some(from), Some((to, step))),
+            StoredList::Nothing => (None, None),
+            StoredList::Settled(tags) => (Some(tags), None),
+            StoredList::Changing(ListChange { from, to, step }) => (Some(from), Some((to, step))),
         };
         let (changing_to, step) = changing.unzip();
         let status = inspect(redis, &settings.stream_names()).await.context("Failed to read the stream")?;

@@ -172,7 +172,7 @@ impl Following {
             // gate checks the list after its note.
             gates.note_work(&self.name).await;
         }
-        match standing(&gates.kept_lists().await, gates.list()) {
+        match standing(&gates.stored_lists().await, gates.list()) {
             None => {}
             Some(Standing::Own) if is_at_work => self.set(Use::Open),
             Some(Standing::Own) => self.set(Use::NotSeen),

@@ -7,7 +7,7 @@ use tidegate_orders::partition;
 use super::{ChangeReport, Kept, PartitionChange, drain::dead_letters_stay};
 use crate::{
     change::{InvalidInput, Next, Plan},
-    partition_list::{ChangeStep, KeptList, ListChange, named_list},
+    partition_list::{ChangeStep, ListChange, StoredList, named_list},
     settings::System,
 };
 
@@ -162,11 +162,11 @@ impl PartitionChange {
     async fn giving_up(&self, plan: &mut ChangePlan) -> anyhow::Result<PlannedChange> {
         let mut found: Option<ListChange> = None;
         for partition in &self.partitions.old {
-            match KeptList::read(&partition.redis).await? {
-                KeptList::Changing(change) if found.as_ref().is_none_or(|it| it.step < change.step) => {
+            match StoredList::read(&partition.redis).await? {
+                StoredList::Changing(change) if found.as_ref().is_none_or(|it| it.step < change.step) => {
                     found = Some(change);
                 }
-                KeptList::Settled(tags) if tags != plan.from => {
+                StoredList::Settled(tags) if tags != plan.from => {
                     bail!(InvalidInput(another_list(&tags, &plan.from)))
                 }
                 _ => {}

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use fred::prelude::FredResult;
 use futures_util::future::join_all;
-use tidegate_operations::partition_list::{self, KeptList};
+use tidegate_operations::partition_list::{self, StoredList};
 use tidegate_orders::{RedisStore, gate_notes, scripts::ScriptError};
 use tokio::time::timeout;
 
@@ -20,7 +20,7 @@ impl Gates {
     }
 
     /// Reads the list from each partition; partitions that do not answer are left out.
-    pub async fn kept_lists(&self) -> Vec<KeptList> {
+    pub async fn stored_lists(&self) -> Vec<StoredList> {
         let read = async |own: &PartitionStores, redis: &RedisStore| match timeout(
             PATIENCE,
             partition_list::read_kept(&own.system, redis),
