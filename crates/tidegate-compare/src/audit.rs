@@ -21,7 +21,7 @@ pub use self::report::{
 pub use crate::counts::{Misnamed, Offenders, StateCounts, Unreadable};
 use crate::{
     CompareError, Comparison, Difference, DifferenceCause, Job, VoucherTotals,
-    counts::{Followed, JournalCounts, KeptOrder, OrderTotals, Rows},
+    counts::{Followed, JournalCounts, OrderTotals, Rows, UnreleasedOrder},
     limit_counters::CounterDifference,
     reconciled::DifferenceKind,
 };
@@ -101,7 +101,7 @@ async fn audit_asked(
         let totals = if comparison.owns(look.totals.voucher) { &look.totals } else { &of_another };
         let mut its = told.vouchers.remove(&totals.voucher).unwrap_or_default();
         let counted = counts.take(totals.voucher);
-        for KeptOrder { order, is_refused } in kept.remove(&totals.voucher).into_iter().flatten() {
+        for UnreleasedOrder { order, is_refused } in kept.remove(&totals.voucher).into_iter().flatten() {
             if is_refused {
                 its.offences.not_released.add(order);
                 its.refused += 1;

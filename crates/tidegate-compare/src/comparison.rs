@@ -15,7 +15,7 @@ use crate::{
     CompareError, Job, Pace,
     compare::{Candidates, Counted, Pass, Sale, tally_by_others},
     counters::counter_differences,
-    counts::{KeptOrder, OrderCounter},
+    counts::{OrderCounter, UnreleasedOrder},
     difference::Difference,
     in_flight::{InFlight, VoucherIndex},
     judge::FinalOrder,
@@ -217,8 +217,8 @@ impl Comparison {
     pub(crate) async fn still_kept(
         &self,
         counts: &OrderCounter,
-    ) -> Result<BTreeMap<VoucherId, Vec<KeptOrder>>, CompareError> {
-        let mut found: BTreeMap<VoucherId, Vec<KeptOrder>> = BTreeMap::new();
+    ) -> Result<BTreeMap<VoucherId, Vec<UnreleasedOrder>>, CompareError> {
+        let mut found: BTreeMap<VoucherId, Vec<UnreleasedOrder>> = BTreeMap::new();
         if counts.kept().next().is_some() {
             sleep(BETWEEN).await;
         }

@@ -187,7 +187,7 @@ pub(crate) struct Rows {
 
 /// An order that MySQL has ended, neither in flight nor dead, and that the journal still held as admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct KeptOrder {
+pub(crate) struct UnreleasedOrder {
     pub(crate) order: i64,
     /// Whether MySQL refused the order instead of cancelling it.
     pub(crate) is_refused: bool,
@@ -204,7 +204,7 @@ pub(crate) struct Followed {
     /// has arrived.
     pub(crate) unresolved: OrderTotals,
     pub(crate) half_cancelled: Offenders,
-    kept: Vec<KeptOrder>,
+    kept: Vec<UnreleasedOrder>,
     pub(crate) doubled_back: Offenders,
     /// The units that Redis offered when the comparison began.
     redis_stock: Option<i64>,
@@ -440,14 +440,14 @@ impl OrderCounter {
                     followed.written += 1;
                     let is_open = has_open_event((voucher, order)) || group.iter().any(Admission::is_open);
                     if group.iter().any(Admission::is_kept) && !is_open {
-                        followed.kept.push(KeptOrder { order: order.get(), is_refused: false });
+                        followed.kept.push(UnreleasedOrder { order: order.get(), is_refused: false });
                     }
                 }
                 Column::Released => {
                     followed.released += 1;
                     let is_kept = group.iter().any(Admission::is_refused_and_kept);
                     if is_kept && !group.iter().any(Admission::is_open) {
-                        followed.kept.push(KeptOrder { order: order.get(), is_refused: true });
+                        followed.kept.push(UnreleasedOrder { order: order.get(), is_refused: true });
                     }
                 }
                 // The letter of an entry under a taken id does not belong to the order in the journal.
@@ -467,7 +467,7 @@ impl OrderCounter {
     }
 
     /// The orders that MySQL has cancelled or refused and that the journal still held as admitted.
-    pub(crate) fn kept(&self) -> impl Iterator<Item = (VoucherId, &[KeptOrder])> {
+    pub(crate) fn kept(&self) -> impl Iterator<Item = (VoucherId, &[UnreleasedOrder])> {
         let kept = self.followed.iter().map(|(voucher, followed)| (*voucher, &followed.kept[..]));
         kept.filter(|(_, orders)| !orders.is_empty())
     }

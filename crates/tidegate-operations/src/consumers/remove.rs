@@ -74,14 +74,14 @@ pub struct ConsumerRemovalReport {
     /// The names of the removed consumers.
     pub removed: Vec<String>,
     /// The consumers that could not be removed.
-    pub kept: Vec<KeptConsumer>,
+    pub kept: Vec<RetainedConsumer>,
     /// The entries that were made claimable for workers.
     pub handed_over: u64,
 }
 
 /// A consumer that could not be removed.
 #[derive(Clone, Debug, Serialize)]
-pub struct KeptConsumer {
+pub struct RetainedConsumer {
     /// The name of the consumer.
     pub consumer: String,
     /// The number of pending entries that it holds.
@@ -185,7 +185,7 @@ impl<'a> ConsumerRemoval<'a> {
             match self.consumers().await?.find(draining.consumer) {
                 Some(Consumer { name, pending, alive, .. }) => {
                     let (consumer, pending, alive) = (name.clone(), *pending, *alive);
-                    report.kept.push(KeptConsumer { consumer, pending, alive });
+                    report.kept.push(RetainedConsumer { consumer, pending, alive });
                 }
                 // Another program has removed the consumer in the meantime.
                 None => report.removed.push(draining.consumer.to_owned()),
