@@ -67,7 +67,7 @@ pub struct BuryPlan {
     /// The entries that would be buried.
     pub bury: Vec<PendingView>,
     /// The entries that were chosen, but would stay.
-    pub left: Vec<LeftEntry>,
+    pub left: Vec<RetainedEntry>,
     /// Whether the filter matches more entries than its limit.
     pub more: bool,
     /// The server from which all this was read.
@@ -77,17 +77,17 @@ pub struct BuryPlan {
 
 /// An entry that stays pending.
 #[derive(Clone, Debug, Serialize)]
-pub struct LeftEntry {
+pub struct RetainedEntry {
     /// The id of the entry.
     pub entry: String,
     /// The reason why it stays.
-    pub why: LeftReason,
+    pub why: RetainedReason,
 }
 
 /// The reason why an entry stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum LeftReason {
+pub enum RetainedReason {
     /// The entry's consumer lives, or another one has claimed the entry.
     InProgress,
     /// MySQL has the order of the entry.
@@ -115,7 +115,7 @@ pub struct BuryReport {
     /// The ids of the buried entries.
     pub buried: Vec<String>,
     /// The chosen entries that stay, including those that the plan already named.
-    pub left: Vec<LeftEntry>,
+    pub left: Vec<RetainedEntry>,
     /// Whether the filter matches more entries than its limit.
     pub more: bool,
 }
@@ -187,7 +187,10 @@ impl<'a> PendingBurial<'a> {
                     match reader.one(*id).await? {
                         Some(pending) => chosen.push(pending),
                         None => {
-                            plan.left.push(LeftEntry { entry: id.to_string(), why: LeftReason::NotPending });
+                            plan.left.push(RetainedEntry {
+                                entry: id.to_string(),
+                                why: RetainedReason::NotPending,
+                            });
                         }
                     }
                 }
@@ -197,7 +200,7 @@ impl<'a> PendingBurial<'a> {
         for pending in chosen {
             match left_reason(&pending, &decided) {
                 None => plan.bury.push(pending),
-                Some(why) => plan.left.push(LeftEntry { entry: pending.entry, why }),
+                Some(why) => plan.left.push(RetainedEntry { entry: pending.entry, why }),
             }
         }
         Ok(plan)
@@ -218,7 +221,7 @@ impl<'a> PendingBurial<'a> {
                 }
                 match self.bury(&plan.source, pending, &decided).await? {
                     None => report.buried.push(pending.entry.clone()),
-                    Some(why) => report.left.push(LeftEntry { entry: pending.entry.clone(), why }),
+                    Some(why) => report.left.push(RetainedEntry { entry: pending.entry.clone(), why }),
                 }
                 job.progress.add(1);
             }
@@ -232,15 +235,15 @@ impl<'a> PendingBurial<'a> {
         source: &EntrySource,
         pending: &PendingView,
         decided: &HashMap<OrderId, OrderStatus>,
-    ) -> anyhow::Result<Option<LeftReason>> {
+    ) -> anyhow::Result<Option<RetainedReason>> {
         if let Some(why) = left_reason(pending, decided) {
             return Ok(Some(why));
         }
-        let Ok(id) = pending.entry.parse() else { return Ok(Some(LeftReason::Gone)) };
+        let Ok(id) = pending.entry.parse() else { return Ok(Some(RetainedReason::Gone)) };
         let Some(entry) =
             self.read(source, id, pending).await.with_context(|| format!("Failed to read {id}"))?
         else {
-            return Ok(Some(LeftReason::Gone));
+            return Ok(Some(RetainedReason::Gone));
         };
         let why = DeadLetterReason { reason: BY_OPERATOR, error: self.request.why.clone() };
         // The result is published before the burial, because afterwards no process has the entry in progress. If its
@@ -250,8 +253,8 @@ impl<'a> PendingBurial<'a> {
         let reply = self.stream.bury_of_dead(&source.run, &entry, &why, &pending.consumer, heartbeat).await;
         Ok(match reply.with_context(|| format!("Failed to bury {}", pending.entry))? {
             BuryReply::Buried => None,
-            BuryReply::Settled => Some(LeftReason::NotPending),
-            BuryReply::InProgress => Some(LeftReason::InProgress),
+            BuryReply::Settled => Some(RetainedReason::NotPending),
+            BuryReply::InProgress => Some(RetainedReason::InProgress),
         })
     }
 
@@ -287,16 +290,16 @@ impl<'a> PendingBurial<'a> {
 }
 
 /// Returns why an entry must stay; None: it may be buried.
-fn left_reason(pending: &PendingView, decided: &HashMap<OrderId, OrderStatus>) -> Option<LeftReason> {
+fn left_reason(pending: &PendingView, decided: &HashMap<OrderId, OrderStatus>) -> Option<RetainedReason> {
     if pending.content.payload == Payload::Gone {
-        return Some(LeftReason::Gone);
+        return Some(RetainedReason::Gone);
     }
     if pending.alive {
-        return Some(LeftReason::InProgress);
+        return Some(RetainedReason::InProgress);
     }
     Some(match decided.get(&pending.content.order.as_ref()?.id)? {
-        OrderStatus::Refused => LeftReason::Refused,
-        OrderStatus::Written | OrderStatus::Cancelled | OrderStatus::Contradictory => LeftReason::Written,
+        OrderStatus::Refused => RetainedReason::Refused,
+        OrderStatus::Written | OrderStatus::Cancelled | OrderStatus::Contradictory => RetainedReason::Written,
         // MySQL alone gives none of these. If it did, that would not be clear enough to bury the entry.
         OrderStatus::Released
         | OrderStatus::Dead
@@ -305,6 +308,6 @@ fn left_reason(pending: &PendingView, decided: &HashMap<OrderId, OrderStatus>) -
         | OrderStatus::Mismatched
         | OrderStatus::Lost
         | OrderStatus::Unsure
-        | OrderStatus::Unknown => LeftReason::Written,
+        | OrderStatus::Unknown => RetainedReason::Written,
     })
 }

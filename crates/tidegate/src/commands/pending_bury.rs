@@ -4,7 +4,7 @@ use clap::Args;
 use tidegate_compare::text::{counted, printable};
 use tidegate_operations::{
     Stores,
-    pending::bury::{BuryPlan, BuryReport, BuryRequest, LeftReason, PendingBurial, PendingChoice},
+    pending::bury::{BuryPlan, BuryReport, BuryRequest, PendingBurial, PendingChoice, RetainedReason},
 };
 
 use crate::{
@@ -61,13 +61,13 @@ impl PendingBuryArgs {
     }
 }
 
-fn reason(why: LeftReason) -> &'static str {
+fn reason(why: RetainedReason) -> &'static str {
     match why {
-        LeftReason::InProgress => "its consumer is alive and may be writing it",
-        LeftReason::Written => "its order is written; any worker acknowledges it",
-        LeftReason::Refused => "its order was refused; any worker releases it and acknowledges it",
-        LeftReason::Gone => "its payload is gone; any worker acknowledges it",
-        LeftReason::NotPending => "it is not pending",
+        RetainedReason::InProgress => "its consumer is alive and may be writing it",
+        RetainedReason::Written => "its order is written; any worker acknowledges it",
+        RetainedReason::Refused => "its order was refused; any worker releases it and acknowledges it",
+        RetainedReason::Gone => "its payload is gone; any worker acknowledges it",
+        RetainedReason::NotPending => "it is not pending",
     }
 }
 
