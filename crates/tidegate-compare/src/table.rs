@@ -61,7 +61,7 @@ pub(crate) struct Table {
 
 /// The items that remain in a table.
 #[derive(Debug, Default)]
-pub(crate) struct Left {
+pub(crate) struct Remainder {
     /// The statements of one side that the other does not make, in no order.
     pub(crate) said: Vec<Said>,
     /// Whether these are all remaining items.
@@ -108,11 +108,11 @@ impl Table {
     }
 
     /// Takes the remaining items out of the table, one after the other.
-    pub(crate) fn left(mut self) -> Left {
+    pub(crate) fn left(mut self) -> Remainder {
         if let Some(counts) = self.counts {
-            return Left { said: counts.into_keys().collect(), is_whole: true };
+            return Remainder { said: counts.into_keys().collect(), is_whole: true };
         }
-        let mut left = Left::default();
+        let mut left = Remainder::default();
         let mut open: Vec<usize> = (0..self.cells.len()).collect();
         while let Some(at) = open.pop() {
             let Some((said, times)) = self.only(at) else { continue };
