@@ -46,8 +46,8 @@ pub use self::{
     },
     sale_limits::{LimitReply, LimitUsage, SaleLimits, SetUse, UsesSnapshot},
     sales::{
-        BusyMark, ChangeReply, ChangeState, DelistReply, JournalUse, LoadReply, MarkedSales, NotedTransfer,
-        Pause, PauseScope, RemovedKeys, SaleKeys, SaleWindow, Sales, StockChange, StockTransfer,
+        BusyMark, ChangeReply, ChangeState, DelistReply, JournalUse, LoadReply, MarkedSales, Pause,
+        PauseScope, RecordedTransfer, RemovedKeys, SaleKeys, SaleWindow, Sales, StockChange, StockTransfer,
         VoucherState, WholeChange,
     },
     scan::ScanPages,

@@ -16,7 +16,7 @@ use tidegate_stream::Script;
 pub use self::{
     busy_marks::{BusyMark, MarkedSales},
     delist::{DelistReply, RemovedKeys, SaleKeys},
-    stock_change::{ChangeReply, ChangeState, NotedTransfer, StockChange, StockTransfer, WholeChange},
+    stock_change::{ChangeReply, ChangeState, RecordedTransfer, StockChange, StockTransfer, WholeChange},
 };
 use super::{ScriptError, access::RedisAccess, understood};
 use crate::{

@@ -304,7 +304,7 @@ fn refused_text(state: &StockChangeState) -> String {
 
 #[cfg(test)]
 mod tests {
-    use tidegate_orders::scripts::{NotedTransfer, StockChange};
+    use tidegate_orders::scripts::{RecordedTransfer, StockChange};
 
     use super::*;
 
@@ -320,7 +320,7 @@ mod tests {
         }
         let (from, to) = ("north".to_owned(), "south".to_owned());
         let transfer = StockTransfer { campaign: 5.try_into().unwrap(), from, to };
-        let moved = NotedTransfer { transfer, giver_before: 60, taker_before: 15 };
+        let moved = RecordedTransfer { transfer, giver_before: 60, taker_before: 15 };
         let change = |units| {
             let change = StockChange::new(units, 60, "alice".to_owned());
             StockChange { moved: Some(Box::new(moved.clone())), ..change }

@@ -4,7 +4,7 @@ use tidegate_compare::text::counted;
 use tidegate_orders::{
     VoucherId,
     records::manual_sql::set_initial_stock,
-    scripts::{ChangeState, NotedTransfer, StockChange, WholeChange},
+    scripts::{ChangeState, RecordedTransfer, StockChange, WholeChange},
 };
 
 use super::{ChangedStocks, Instead, StockChangeRequest, StockOutcome, StockRefusal, StockSide, described};
@@ -66,11 +66,13 @@ pub(super) fn check(
         check_units(side, *initial, sides.len() == 1)?;
     }
     let moved = match (&request.stocks, &initials[..]) {
-        (ChangedStocks::Between(transfer), [giver_before, taker_before]) => Some(Box::new(NotedTransfer {
-            transfer: transfer.clone(),
-            giver_before: *giver_before,
-            taker_before: *taker_before,
-        })),
+        (ChangedStocks::Between(transfer), [giver_before, taker_before]) => {
+            Some(Box::new(RecordedTransfer {
+                transfer: transfer.clone(),
+                giver_before: *giver_before,
+                taker_before: *taker_before,
+            }))
+        }
         _ => None,
     };
     let change = StockChange::new(sides[0].units, initials[0], by.to_owned());
@@ -242,7 +244,7 @@ mod tests {
 
     /// Creates a transfer of 20 units that began with this stock in the north.
     fn begun_with(giver_before: i64) -> WholeChange {
-        let moved = Some(Box::new(NotedTransfer { transfer: transfer(), giver_before, taker_before: 15 }));
+        let moved = Some(Box::new(RecordedTransfer { transfer: transfer(), giver_before, taker_before: 15 }));
         let note = StockChange { moved, ..StockChange::new(20, 0, "alice".into()) };
         WholeChange::of_note(&note, &[voucher(101), voucher(102)])
     }

@@ -33,7 +33,7 @@ pub struct StockChange {
     pub at: Timestamp,
     /// The transfer that this change is one side of. Only the command for transfers completes such a change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub moved: Option<Box<NotedTransfer>>,
+    pub moved: Option<Box<RecordedTransfer>>,
 }
 
 /// The two regions of a transfer of units.
@@ -49,7 +49,7 @@ pub struct StockTransfer {
 
 /// The transfer in the notes of both sides. Each note has all of it, so one note is enough to restore the other.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
-pub struct NotedTransfer {
+pub struct RecordedTransfer {
     /// The regions of the transfer.
     #[serde(flatten)]
     pub transfer: StockTransfer,
