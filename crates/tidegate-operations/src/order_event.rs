@@ -18,7 +18,7 @@ use tidegate_orders::{
 };
 
 pub use expectation::Expectation;
-pub use plan::{EventObstacle, OrderEventPlan, PlannedEvent};
+pub use plan::{EventBlocker, OrderEventPlan, PlannedEvent};
 pub use report::{OrderEventReport, SentEvent, SentEventOutcome};
 
 pub(crate) use sender::{EventSender, PAGE};

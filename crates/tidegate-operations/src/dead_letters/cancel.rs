@@ -13,7 +13,7 @@ use tidegate_stream::{Letter, Outage};
 
 use super::{
     letter::is_about_money,
-    outcome::{EndedLetter, LetterDecision, LetterOutcome, Obstacle, PlannedRelease},
+    outcome::{EndedLetter, LetterBlocker, LetterDecision, LetterOutcome, PlannedRelease},
 };
 
 /// The reason in the result of an order that an operator has cancelled.
@@ -41,7 +41,7 @@ impl Cancel {
         let ids: Vec<_> = held.iter().map(|incoming| (incoming.order.voucher, incoming.order.id)).collect();
         let released =
             self.redis.journals().released(&ids).await.map_err(|error| Outage::new("Redis", error))?;
-        let decision = |order: &Result<Incoming, Obstacle>| match order {
+        let decision = |order: &Result<Incoming, LetterBlocker>| match order {
             Ok(Incoming { order, .. }) => match cancellations.next().map(user_after) {
                 Some(Err((obstacle, _))) => LetterDecision::Stays(obstacle),
                 Some(Ok(user_after)) if !released.contains(&(order.voucher, order.id)) => {
@@ -79,26 +79,26 @@ impl Cancel {
         Ok(join_all(outcomes).await)
     }
 
-    fn order_of(&self, letter: &Letter) -> Result<Incoming, Obstacle> {
+    fn order_of(&self, letter: &Letter) -> Result<Incoming, LetterBlocker> {
         match (self.dead.order_of(letter), &letter.burial) {
-            (_, None) => Err(Obstacle::Foreign),
-            (Err(_), _) if is_about_money(self.dead.fields(), letter) => Err(Obstacle::HoldsPayment),
-            (Err(_), _) => Err(Obstacle::NoOrder),
+            (_, None) => Err(LetterBlocker::Foreign),
+            (Err(_), _) if is_about_money(self.dead.fields(), letter) => Err(LetterBlocker::HoldsPayment),
+            (Err(_), _) => Err(LetterBlocker::NoOrder),
             (Ok(order), Some(burial)) => Ok(Incoming { order, entry: burial.entry }),
         }
     }
 
     async fn without_those_of_others(
         &self,
-        orders: Vec<Result<Incoming, Obstacle>>,
-    ) -> Result<Vec<Result<Incoming, Obstacle>>, Outage> {
+        orders: Vec<Result<Incoming, LetterBlocker>>,
+    ) -> Result<Vec<Result<Incoming, LetterBlocker>>, Outage> {
         let known =
             orders.iter().flatten().map(|Incoming { order, .. }| (order.id, order.user, order.voucher));
         let known: Vec<_> = known.collect();
         let are_of_others = self.redis.journals().are_of_others(&known).await;
         let mut are_of_others = are_of_others.map_err(|error| Outage::new("Redis", error))?.into_iter();
         let mut own = |order: Incoming| match are_of_others.next() {
-            Some(true) => Err(Obstacle::IdTaken),
+            Some(true) => Err(LetterBlocker::IdTaken),
             _ => Ok(order),
         };
         Ok(orders.into_iter().map(|order| order.and_then(&mut own)).collect())
@@ -163,7 +163,7 @@ impl Cancel {
                 order: Some(order.id.to_string()),
                 entry: None,
             }),
-            Err(ScriptError::IdTaken { .. }) => LetterOutcome::Stays(Obstacle::IdTaken, None),
+            Err(ScriptError::IdTaken { .. }) => LetterOutcome::Stays(LetterBlocker::IdTaken, None),
             Err(error) => LetterOutcome::of_error(error)?,
         })
     }
@@ -171,13 +171,13 @@ impl Cancel {
 
 /// Maps a cancellation, predicted or done, to the user's state afterwards, or to the obstacle that keeps the letter,
 /// with MySQL's message.
-fn user_after(cancellation: Cancellation) -> Result<UserAfter, (Obstacle, Option<String>)> {
+fn user_after(cancellation: Cancellation) -> Result<UserAfter, (LetterBlocker, Option<String>)> {
     match cancellation {
         Cancellation::Cancelled(user_after) => Ok(user_after),
-        Cancellation::OrderExists => Err((Obstacle::OrderExists, None)),
-        Cancellation::IdTaken => Err((Obstacle::IdTaken, None)),
-        Cancellation::Rejected(error) => Err((Obstacle::Rejected, Some(error))),
-        Cancellation::Contended => Err((Obstacle::Contended, None)),
+        Cancellation::OrderExists => Err((LetterBlocker::OrderExists, None)),
+        Cancellation::IdTaken => Err((LetterBlocker::IdTaken, None)),
+        Cancellation::Rejected(error) => Err((LetterBlocker::Rejected, Some(error))),
+        Cancellation::Contended => Err((LetterBlocker::Contended, None)),
     }
 }
 
@@ -187,6 +187,6 @@ pub(super) fn release(order: &Order, user_after: UserAfter) -> Release {
     Release { order: id, user, voucher, units: Some(quantity), user_after, by: "operator:dead_cancel".into() }
 }
 
-fn held(orders: &[Result<Incoming, Obstacle>]) -> Vec<Incoming> {
+fn held(orders: &[Result<Incoming, LetterBlocker>]) -> Vec<Incoming> {
     orders.iter().flatten().cloned().collect()
 }

@@ -17,7 +17,7 @@ use super::{
     cancel::Cancel,
     drop::Drop,
     letter::reason_of,
-    outcome::{LetterDecision, LetterOutcome, Obstacle, StayingLetters},
+    outcome::{LetterBlocker, LetterDecision, LetterOutcome, StayingLetters},
     plan::{LetterPlan, PlanDraft, ReasonCount},
     report::LetterReport,
     request::{LetterAction, LetterRequest, REQUEUE_LIMIT},
@@ -327,7 +327,7 @@ impl LetterChange {
                 _ if matches!(decision, LetterDecision::Stays(_)) => decision,
                 Belongs::Nowhere => decision,
                 Belongs::BehindSelected => LetterDecision::FollowsItsOrder,
-                Belongs::BehindOther => LetterDecision::Stays(Obstacle::OrderIsDead),
+                Belongs::BehindOther => LetterDecision::Stays(LetterBlocker::OrderIsDead),
             };
         Ok(letters.iter().zip(decisions).map(belonging).collect())
     }

@@ -11,7 +11,7 @@ use tidegate_stream::{Letter, Outage};
 
 use super::{
     letter::{is_about_money, reason_of},
-    outcome::{EndedLetter, LetterDecision, LetterOutcome, Obstacle},
+    outcome::{EndedLetter, LetterBlocker, LetterDecision, LetterOutcome},
 };
 
 /// Deletes dead letters that are not needed any more.
@@ -37,12 +37,12 @@ impl Drop {
         let decision = |(letter, order): (&Letter, &Option<Order>)| {
             let is_written = are_written.next().unwrap_or(false);
             if order.is_none() && is_about_money(self.dead.fields(), letter) {
-                return LetterDecision::Stays(Obstacle::HoldsPayment);
+                return LetterDecision::Stays(LetterBlocker::HoldsPayment);
             }
             let is_of_another = order.is_some() && are_of_others.next().unwrap_or(false);
             let is_done_with =
                 order.is_none() || is_written || is_of_another || reason_of(letter) == ID_TAKEN;
-            if is_done_with { LetterDecision::Done } else { LetterDecision::Stays(Obstacle::HoldsOrder) }
+            if is_done_with { LetterDecision::Done } else { LetterDecision::Stays(LetterBlocker::HoldsOrder) }
         };
         Ok(letters.iter().zip(&orders).map(decision).collect())
     }
@@ -88,7 +88,7 @@ impl Drop {
                 entry: None,
             }),
             Ok(DropReply::Gone) => LetterOutcome::Gone,
-            Ok(DropReply::HoldsUnits) => LetterOutcome::Stays(Obstacle::HoldsUnits, None),
+            Ok(DropReply::HoldsUnits) => LetterOutcome::Stays(LetterBlocker::HoldsUnits, None),
             Err(error) => LetterOutcome::of_error(error)?,
         })
     }

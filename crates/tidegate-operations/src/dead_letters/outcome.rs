@@ -22,7 +22,7 @@ pub(super) enum LetterDecision {
     /// The letter would be requeued, and would become a dead letter again.
     DiesAgain(RequeueFailure),
     /// The letter would stay a dead letter.
-    Stays(Obstacle),
+    Stays(LetterBlocker),
     /// The letter would be requeued after its order, whose letter is selected as well.
     FollowsItsOrder,
 }
@@ -62,7 +62,7 @@ pub(super) enum LetterOutcome {
     /// released the order.
     Released,
     /// The letter stays, with the store's message if a store refused it.
-    Stays(Obstacle, Option<String>),
+    Stays(LetterBlocker, Option<String>),
 }
 
 impl LetterOutcome {
@@ -70,7 +70,7 @@ impl LetterOutcome {
     pub(super) fn of_error(error: ScriptError) -> Result<Self, Outage> {
         match error {
             ScriptError::Unreachable(error) => Err(Outage::new("Redis", error)),
-            error => Ok(Self::Stays(Obstacle::Failed, Some(error.to_string()))),
+            error => Ok(Self::Stays(LetterBlocker::Failed, Some(error.to_string()))),
         }
     }
 }
@@ -93,7 +93,7 @@ pub struct EndedLetter {
 /// The reason why a dead letter stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Obstacle {
+pub enum LetterBlocker {
     /// The letter was requeued so often that an operator has to force it.
     NeedsForce,
     /// The letter has more fields than a script can add.
@@ -128,13 +128,13 @@ pub enum Obstacle {
 
 /// The letters that stay, by reason. As JSON, it is the list of [`StayingGroup`]s.
 #[derive(Clone, Debug, Default)]
-pub struct StayingLetters(BTreeMap<Obstacle, StayingGroup>);
+pub struct StayingLetters(BTreeMap<LetterBlocker, StayingGroup>);
 
 /// The letters that stay for one reason.
 #[derive(Clone, Debug, Serialize)]
 pub struct StayingGroup {
     /// The reason why the letters stay.
-    pub why: Obstacle,
+    pub why: LetterBlocker,
     /// The number of letters in the group.
     pub letters: u64,
     /// The ids of the first letters in the group.
@@ -160,7 +160,7 @@ impl StayingLetters {
         self.groups().map(|group| group.letters).sum()
     }
 
-    pub(super) fn add(&mut self, why: Obstacle, letter: EntryId, error: Option<String>) {
+    pub(super) fn add(&mut self, why: LetterBlocker, letter: EntryId, error: Option<String>) {
         let new = || StayingGroup { why, letters: 0, first: Vec::new(), error };
         let group = self.0.entry(why).or_insert_with(new);
         group.letters += 1;

@@ -9,7 +9,7 @@ use tidegate_stream::{EntryId, Letter};
 use super::{
     buried_events::BuriedEvent,
     groups::{LetterCounter, LetterCounts},
-    outcome::{LetterDecision, MOST_NAMED, Obstacle, PlannedRelease, RequeueFailure, StayingLetters},
+    outcome::{LetterBlocker, LetterDecision, MOST_NAMED, PlannedRelease, RequeueFailure, StayingLetters},
     selection::LetterSelection,
 };
 use crate::change::{Next, Plan};
@@ -172,7 +172,7 @@ impl PlanDraft {
     /// Adds the selected events that stay because their order stays.
     pub(super) fn add_staying(&mut self, events: &[BuriedEvent]) {
         for event in events.iter().filter(|event| event.is_selected) {
-            self.stay.add(Obstacle::OrderIsDead, event.letter, None);
+            self.stay.add(LetterBlocker::OrderIsDead, event.letter, None);
         }
     }
 

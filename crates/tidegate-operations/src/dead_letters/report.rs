@@ -6,7 +6,7 @@ use tidegate_stream::EntryId;
 
 use super::{
     buried_events::BuriedEvent,
-    outcome::{EndedLetter, LetterOutcome, MOST_NAMED, Obstacle, StayingLetters},
+    outcome::{EndedLetter, LetterBlocker, LetterOutcome, MOST_NAMED, StayingLetters},
     request::LetterRequest,
 };
 use crate::change::{Ending, Report};
@@ -57,7 +57,7 @@ impl LetterReport {
     /// Adds the selected events that stay because their order stays.
     pub(super) fn add_staying(&mut self, events: &[BuriedEvent]) {
         for event in events.iter().filter(|event| event.is_selected) {
-            self.stay.add(Obstacle::OrderIsDead, event.letter, None);
+            self.stay.add(LetterBlocker::OrderIsDead, event.letter, None);
         }
     }
 

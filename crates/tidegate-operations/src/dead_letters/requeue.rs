@@ -15,7 +15,7 @@ use tidegate_stream::{EntryId, Letter, Outage};
 use super::{
     buried_events::BuriedEvent,
     cancel::release,
-    outcome::{EndedLetter, LetterDecision, LetterOutcome, Obstacle, RequeueFailure},
+    outcome::{EndedLetter, LetterBlocker, LetterDecision, LetterOutcome, RequeueFailure},
 };
 
 /// Requeues dead letters, and the events of their orders.
@@ -58,7 +58,7 @@ impl Requeue {
         let obstacle = |(letter, order): (&Letter, &Option<Incoming>)| {
             self.obstacle(letter).or_else(|| known.obstacle(order.as_ref()?))
         };
-        let obstacles: Vec<Option<Obstacle>> = letters.iter().zip(&orders).map(obstacle).collect();
+        let obstacles: Vec<Option<LetterBlocker>> = letters.iter().zip(&orders).map(obstacle).collect();
         let others = letters.iter().zip(&orders).zip(&obstacles).filter(|(_, obstacle)| obstacle.is_none());
         let as_put_back = |letter: &Letter, incoming: &Incoming| {
             let uses = known.snapshot.uses_in_new_entry(&incoming.order, first_ms(letter));
@@ -67,17 +67,21 @@ impl Requeue {
         let others: Vec<Incoming> =
             others.filter_map(|((letter, order), _)| Some(as_put_back(letter, order.as_ref()?))).collect();
         let mut failures = known.requeue_failures(&others).into_iter();
-        let decision = |((obstacle, order), letter): ((Option<Obstacle>, &Option<Incoming>), &Letter)| {
-            if let Some(obstacle) = obstacle {
-                return LetterDecision::Stays(obstacle);
-            }
-            let failure =
-                if order.is_some() { failures.next().flatten() } else { self.failure_without_order(letter) };
-            // Workers check the size before anything else.
-            let is_too_large = letter.carried_bytes() > self.entry_max_bytes;
-            let failure = is_too_large.then_some(RequeueFailure::TooLarge).or(failure);
-            failure.map_or(LetterDecision::Done, LetterDecision::DiesAgain)
-        };
+        let decision =
+            |((obstacle, order), letter): ((Option<LetterBlocker>, &Option<Incoming>), &Letter)| {
+                if let Some(obstacle) = obstacle {
+                    return LetterDecision::Stays(obstacle);
+                }
+                let failure = if order.is_some() {
+                    failures.next().flatten()
+                } else {
+                    self.failure_without_order(letter)
+                };
+                // Workers check the size before anything else.
+                let is_too_large = letter.carried_bytes() > self.entry_max_bytes;
+                let failure = is_too_large.then_some(RequeueFailure::TooLarge).or(failure);
+                failure.map_or(LetterDecision::Done, LetterDecision::DiesAgain)
+            };
         Ok(obstacles.into_iter().zip(&orders).zip(letters).map(decision).collect())
     }
 
@@ -157,15 +161,15 @@ impl Requeue {
     }
 
     /// Returns why a letter stays because of its own content.
-    fn obstacle(&self, letter: &Letter) -> Option<Obstacle> {
+    fn obstacle(&self, letter: &Letter) -> Option<LetterBlocker> {
         if letter.burial.is_none() {
-            return Some(Obstacle::Foreign);
+            return Some(LetterBlocker::Foreign);
         }
         if letter.fields.len() > MOST_FIELDS {
-            return Some(Obstacle::TooManyFields);
+            return Some(LetterBlocker::TooManyFields);
         }
         let is_too_often = self.limit.is_some_and(|limit| letter.history.requeued >= limit);
-        is_too_often.then_some(Obstacle::NeedsForce)
+        is_too_often.then_some(LetterBlocker::NeedsForce)
     }
 
     async fn requeue(&self, letter: &Letter) -> Result<LetterOutcome, Outage> {
@@ -177,7 +181,7 @@ impl Requeue {
                 entry: Some(entry),
             }),
             Ok(RequeueReply::Gone) => LetterOutcome::Gone,
-            Ok(RequeueReply::Released) => LetterOutcome::Stays(Obstacle::Released, None),
+            Ok(RequeueReply::Released) => LetterOutcome::Stays(LetterBlocker::Released, None),
             Err(error) => LetterOutcome::of_error(error)?,
         })
     }
@@ -218,11 +222,11 @@ fn first_ms(letter: &Letter) -> Option<u64> {
 
 impl Known {
     /// Returns why the letter of an order stays.
-    fn obstacle(&self, Incoming { order, .. }: &Incoming) -> Option<Obstacle> {
+    fn obstacle(&self, Incoming { order, .. }: &Incoming) -> Option<LetterBlocker> {
         if self.released.contains(&(order.voucher, order.id)) {
-            return Some(Obstacle::Released);
+            return Some(LetterBlocker::Released);
         }
-        self.snapshot.cancelled(order).is_some().then_some(Obstacle::Cancelled)
+        self.snapshot.cancelled(order).is_some().then_some(LetterBlocker::Cancelled)
     }
 
     /// Returns for each order why it would become a dead letter again, if it would.

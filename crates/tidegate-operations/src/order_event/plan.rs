@@ -48,7 +48,7 @@ pub struct PlannedEvent {
     /// The predicted outcome of the event, from the order as it is now.
     pub expected: Option<Expectation>,
     /// The reason why nothing is appended for this order.
-    pub obstacle: Option<EventObstacle>,
+    pub obstacle: Option<EventBlocker>,
     /// The event to append; None if there is an obstacle.
     #[serde(skip)]
     pub(super) to_append: Option<Event>,
@@ -57,7 +57,7 @@ pub struct PlannedEvent {
 /// The reason why an event cannot be appended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
 #[serde(rename_all = "snake_case")]
-pub enum EventObstacle {
+pub enum EventBlocker {
     /// MySQL does not know the order, and the request does not name its user and voucher.
     #[error("MySQL does not know it: give its user and its voucher")]
     UnknownOrder,
@@ -91,7 +91,7 @@ impl OrderEventPlan {
         self.orders.retain(|planned| match planned.voucher {
             Some(voucher) => partition.owns(voucher),
             None => {
-                planned.obstacle != Some(EventObstacle::UnknownOrder)
+                planned.obstacle != Some(EventBlocker::UnknownOrder)
                     || !known_elsewhere.contains(&planned.order)
             }
         });
@@ -103,7 +103,7 @@ impl OrderEventPlan {
     }
 
     /// Returns the events that cannot be appended. If there is one, no event is appended.
-    pub fn obstacles(&self) -> impl Iterator<Item = (&PlannedEvent, EventObstacle)> {
+    pub fn obstacles(&self) -> impl Iterator<Item = (&PlannedEvent, EventBlocker)> {
         self.orders.iter().filter_map(|planned| Some((planned, planned.obstacle?)))
     }
 
@@ -139,20 +139,20 @@ fn owner(
     request: &OrderEventRequest,
     history: &History,
     said_by_events: Option<(i64, i64)>,
-) -> Result<(UserId, VoucherId), EventObstacle> {
+) -> Result<(UserId, VoucherId), EventBlocker> {
     let said = match &request.orders {
         EventOrders::One(OneOrder { user, voucher, .. }) => (*user, *voucher),
         EventOrders::File { .. } => (None, None),
     };
     let known = history.row.map(|row| (row.user, row.voucher)).or(history.refused);
     let Some((user, voucher)) = known.or(said_by_events.filter(|_| said == (None, None))) else {
-        return said.0.zip(said.1).ok_or(EventObstacle::UnknownOrder);
+        return said.0.zip(said.1).ok_or(EventBlocker::UnknownOrder);
     };
     let is_other =
         said.0.is_some_and(|said| said.get() != user) || said.1.is_some_and(|said| said.get() != voucher);
     match (UserId::try_from(user), VoucherId::try_from(voucher)) {
         (Ok(user), Ok(voucher)) if !is_other => Ok((user, voucher)),
-        _ => Err(EventObstacle::OtherOwner { user, voucher }),
+        _ => Err(EventBlocker::OtherOwner { user, voucher }),
     }
 }
 

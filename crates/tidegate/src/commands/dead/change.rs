@@ -4,7 +4,7 @@ use tidegate_compare::text::{counted, printable};
 use tidegate_operations::{
     Stores,
     dead_letters::{
-        EndedLetter, LetterAction, LetterChange, LetterPlan, LetterReport, LetterRequest, Obstacle,
+        EndedLetter, LetterAction, LetterBlocker, LetterChange, LetterPlan, LetterReport, LetterRequest,
         PredictedFailures, ReasonCount, StayingGroup, StayingLetters, VoucherRelease,
     },
 };
@@ -162,40 +162,40 @@ fn ids(letters: &[EntryId]) -> String {
 }
 
 /// The reason why a letter stays, and what to do about it.
-fn reason(obstacle: Obstacle) -> &'static str {
+fn reason(obstacle: LetterBlocker) -> &'static str {
     match obstacle {
-        Obstacle::NeedsForce => "requeued three times or more: once more only with --force",
-        Obstacle::TooManyFields => "more fields than a script can add to a stream",
-        Obstacle::Released => {
+        LetterBlocker::NeedsForce => "requeued three times or more: once more only with --force",
+        LetterBlocker::TooManyFields => "more fields than a script can add to a stream",
+        LetterBlocker::Released => {
             "the order was released: a new attempt needs a new order id; cancel deletes the letter"
         }
-        Obstacle::Cancelled => {
+        LetterBlocker::Cancelled => {
             "the order is cancelled in MySQL and would not be written: cancel releases it and deletes the letter"
         }
-        Obstacle::OrderExists => {
+        LetterBlocker::OrderExists => {
             "the order is written in MySQL, so there is nothing to cancel: drop deletes the letter"
         }
-        Obstacle::IdTaken => {
+        LetterBlocker::IdTaken => {
             "the order id belongs to another order, so nothing can be released: drop deletes the letter, unless \
              the journal names its user (see docs/runbook/id-taken.md)"
         }
-        Obstacle::NoOrder => "no order, so there is nothing to release: export, then drop",
-        Obstacle::Foreign => "not a letter of tidegate: another program wrote it there",
-        Obstacle::HoldsOrder => "an order that is not written: requeue or cancel it",
-        Obstacle::OrderIsDead => {
+        LetterBlocker::NoOrder => "no order, so there is nothing to release: export, then drop",
+        LetterBlocker::Foreign => "not a letter of tidegate: another program wrote it there",
+        LetterBlocker::HoldsOrder => "an order that is not written: requeue or cancel it",
+        LetterBlocker::OrderIsDead => {
             "its order is a dead letter, too, and does not go back now: requeue that, which takes its events along, or \
              cancel it first"
         }
-        Obstacle::HoldsPayment => "money was paid or refunded, and no other record says so: requeue it",
-        Obstacle::HoldsUnits => {
+        LetterBlocker::HoldsPayment => "money was paid or refunded, and no other record says so: requeue it",
+        LetterBlocker::HoldsUnits => {
             "by the journal, the order took units that were never released: see docs/runbook/id-taken.md"
         }
-        Obstacle::Rejected => {
+        LetterBlocker::Rejected => {
             "MySQL refused the cancelled row that keeps the order from being written, so nothing was released"
         }
-        Obstacle::Contended => {
+        LetterBlocker::Contended => {
             "another session locks rows that this command needs: nothing was done, run it again in a while"
         }
-        Obstacle::Failed => "Redis refused",
+        LetterBlocker::Failed => "Redis refused",
     }
 }

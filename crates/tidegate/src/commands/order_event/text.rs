@@ -2,7 +2,7 @@
 
 use tidegate_compare::text::counted;
 use tidegate_operations::order_event::{
-    EventObstacle, EventOrders, Expectation, OrderEventPlan, OrderEventReport, PlannedEvent, SentEvent,
+    EventBlocker, EventOrders, Expectation, OrderEventPlan, OrderEventReport, PlannedEvent, SentEvent,
     SentEventOutcome,
 };
 use tidegate_orders::event::{EventOutcome, EventRejection};
@@ -58,17 +58,17 @@ pub fn older_workers(workers: &[String]) -> String {
     )
 }
 
-fn refused(planned: &PlannedEvent, obstacle: EventObstacle) -> String {
+fn refused(planned: &PlannedEvent, obstacle: EventBlocker) -> String {
     let order = place(planned.line, planned.order.to_string());
     match obstacle {
-        EventObstacle::UnknownOrder => {
+        EventBlocker::UnknownOrder => {
             let id = planned.order;
             format!(
                 "{order}: MySQL does not know it. If it is on its way or was never written, name its owner with \
                  --user and --voucher; see: tidegate order show {id}"
             )
         }
-        EventObstacle::OtherOwner { .. } => format!("{order}: {obstacle}"),
+        EventBlocker::OtherOwner { .. } => format!("{order}: {obstacle}"),
     }
 }
 
