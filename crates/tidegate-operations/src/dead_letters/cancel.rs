@@ -43,7 +43,7 @@ impl Cancel {
             self.redis.journals().released(&ids).await.map_err(|error| Outage::new("Redis", error))?;
         let decision = |order: &Result<Incoming, LetterBlocker>| match order {
             Ok(Incoming { order, .. }) => match cancellations.next().map(user_after) {
-                Some(Err((obstacle, _))) => LetterDecision::Stays(obstacle),
+                Some(Err((blocker, _))) => LetterDecision::Stays(blocker),
                 Some(Ok(user_after)) if !released.contains(&(order.voucher, order.id)) => {
                     let Order { voucher, user, quantity, .. } = *order;
                     LetterDecision::Releases(PlannedRelease {
@@ -55,7 +55,7 @@ impl Cancel {
                 }
                 _ => LetterDecision::Done,
             },
-            Err(obstacle) => LetterDecision::Stays(*obstacle),
+            Err(blocker) => LetterDecision::Stays(*blocker),
         };
         Ok(orders.iter().map(decision).collect())
     }
@@ -74,7 +74,7 @@ impl Cancel {
         let outcomes = letters.iter().zip(cancelled).map(async |(letter, order)| match order {
             Ok((incoming, Some(cancellation))) => self.cancel(letter, &incoming.order, cancellation).await,
             Ok((_, None)) => Ok(LetterOutcome::Gone),
-            Err(obstacle) => Ok(LetterOutcome::Stays(obstacle, None)),
+            Err(blocker) => Ok(LetterOutcome::Stays(blocker, None)),
         });
         Ok(join_all(outcomes).await)
     }
@@ -136,7 +136,7 @@ impl Cancel {
     ) -> Result<LetterOutcome, Outage> {
         let user_after = match user_after(cancellation) {
             Ok(user_after) => user_after,
-            Err((obstacle, error)) => return Ok(LetterOutcome::Stays(obstacle, error)),
+            Err((blocker, error)) => return Ok(LetterOutcome::Stays(blocker, error)),
         };
         let reply = match self.dead.cancel(letter, order, user_after).await {
             // Another program has requeued the letter, and the order is cancelled now: only this call can still release
@@ -169,7 +169,7 @@ impl Cancel {
     }
 }
 
-/// Maps a cancellation, predicted or done, to the user's state afterwards, or to the obstacle that keeps the letter,
+/// Maps a cancellation, predicted or done, to the user's state afterwards, or to the blocker that keeps the letter,
 /// with MySQL's message.
 fn user_after(cancellation: Cancellation) -> Result<UserAfter, (LetterBlocker, Option<String>)> {
     match cancellation {

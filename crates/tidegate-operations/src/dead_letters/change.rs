@@ -287,7 +287,7 @@ impl LetterChange {
         let (mut going, mut staying, mut leading) = (Vec::new(), Vec::new(), Vec::new());
         for (letter, decision) in letters.iter().zip(decisions) {
             match decision {
-                LetterDecision::Stays(obstacle) => staying.push((letter, obstacle)),
+                LetterDecision::Stays(blocker) => staying.push((letter, blocker)),
                 LetterDecision::FollowsItsOrder => {}
                 LetterDecision::Done | LetterDecision::Releases(_) | LetterDecision::DiesAgain(_) => {
                     going.push(letter);
@@ -297,7 +297,7 @@ impl LetterChange {
         }
         let outcomes = self.step.apply(&going).await?;
         let staying =
-            staying.into_iter().map(|(letter, obstacle)| (letter, Ok(LetterOutcome::Stays(obstacle, None))));
+            staying.into_iter().map(|(letter, blocker)| (letter, Ok(LetterOutcome::Stays(blocker, None))));
         let mut end = PageEnd::default();
         for (letter, outcome) in going.into_iter().zip(outcomes).chain(staying) {
             let behind = events.behind(&self.dead, letter);

@@ -141,7 +141,7 @@ impl PlanDraft {
         self.counter.add(fields, letter);
         self.last = Some(letter.id);
         match decision {
-            LetterDecision::Stays(obstacle) => self.stay.add(obstacle, letter.id, None),
+            LetterDecision::Stays(blocker) => self.stay.add(blocker, letter.id, None),
             LetterDecision::FollowsItsOrder => {}
             LetterDecision::Done => self.would += 1,
             LetterDecision::Releases(release) => {

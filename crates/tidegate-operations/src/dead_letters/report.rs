@@ -72,7 +72,7 @@ impl LetterReport {
                 self.gone += 1;
                 self.released += 1;
             }
-            LetterOutcome::Stays(obstacle, error) => self.stay.add(obstacle, letter, error),
+            LetterOutcome::Stays(blocker, error) => self.stay.add(blocker, letter, error),
         }
     }
 }

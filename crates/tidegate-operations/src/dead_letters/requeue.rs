@@ -55,11 +55,11 @@ impl Requeue {
     pub(super) async fn decide(&self, letters: &[Letter]) -> Result<Vec<LetterDecision>, Outage> {
         let orders: Vec<Option<Incoming>> = letters.iter().map(|letter| self.order_of(letter)).collect();
         let known = self.known(&orders.iter().flatten().cloned().collect::<Vec<_>>()).await?;
-        let obstacle = |(letter, order): (&Letter, &Option<Incoming>)| {
-            self.obstacle(letter).or_else(|| known.obstacle(order.as_ref()?))
+        let blocker = |(letter, order): (&Letter, &Option<Incoming>)| {
+            self.blocker(letter).or_else(|| known.blocker(order.as_ref()?))
         };
-        let obstacles: Vec<Option<LetterBlocker>> = letters.iter().zip(&orders).map(obstacle).collect();
-        let others = letters.iter().zip(&orders).zip(&obstacles).filter(|(_, obstacle)| obstacle.is_none());
+        let blockers: Vec<Option<LetterBlocker>> = letters.iter().zip(&orders).map(blocker).collect();
+        let others = letters.iter().zip(&orders).zip(&blockers).filter(|(_, blocker)| blocker.is_none());
         let as_put_back = |letter: &Letter, incoming: &Incoming| {
             let uses = known.snapshot.uses_in_new_entry(&incoming.order, first_ms(letter));
             Incoming { order: Order { uses, ..incoming.order.clone() }, ..incoming.clone() }
@@ -67,22 +67,18 @@ impl Requeue {
         let others: Vec<Incoming> =
             others.filter_map(|((letter, order), _)| Some(as_put_back(letter, order.as_ref()?))).collect();
         let mut failures = known.requeue_failures(&others).into_iter();
-        let decision =
-            |((obstacle, order), letter): ((Option<LetterBlocker>, &Option<Incoming>), &Letter)| {
-                if let Some(obstacle) = obstacle {
-                    return LetterDecision::Stays(obstacle);
-                }
-                let failure = if order.is_some() {
-                    failures.next().flatten()
-                } else {
-                    self.failure_without_order(letter)
-                };
-                // Workers check the size before anything else.
-                let is_too_large = letter.carried_bytes() > self.entry_max_bytes;
-                let failure = is_too_large.then_some(RequeueFailure::TooLarge).or(failure);
-                failure.map_or(LetterDecision::Done, LetterDecision::DiesAgain)
-            };
-        Ok(obstacles.into_iter().zip(&orders).zip(letters).map(decision).collect())
+        let decision = |((blocker, order), letter): ((Option<LetterBlocker>, &Option<Incoming>), &Letter)| {
+            if let Some(blocker) = blocker {
+                return LetterDecision::Stays(blocker);
+            }
+            let failure =
+                if order.is_some() { failures.next().flatten() } else { self.failure_without_order(letter) };
+            // Workers check the size before anything else.
+            let is_too_large = letter.carried_bytes() > self.entry_max_bytes;
+            let failure = is_too_large.then_some(RequeueFailure::TooLarge).or(failure);
+            failure.map_or(LetterDecision::Done, LetterDecision::DiesAgain)
+        };
+        Ok(blockers.into_iter().zip(&orders).zip(letters).map(decision).collect())
     }
 
     /// Returns why a letter without an order would be buried again. A worker records any event that it can read.
@@ -143,8 +139,8 @@ impl Requeue {
     async fn put_behind(&self, id: EntryId) -> Result<LetterOutcome, Outage> {
         let letter = self.dead.find(id).await.map_err(|error| Outage::new("Redis", error))?;
         let Some(letter) = letter else { return Ok(LetterOutcome::Gone) };
-        match self.obstacle(&letter) {
-            Some(obstacle) => Ok(LetterOutcome::Stays(obstacle, None)),
+        match self.blocker(&letter) {
+            Some(blocker) => Ok(LetterOutcome::Stays(blocker, None)),
             None => self.requeue(&letter).await,
         }
     }
@@ -161,7 +157,7 @@ impl Requeue {
     }
 
     /// Returns why a letter stays because of its own content.
-    fn obstacle(&self, letter: &Letter) -> Option<LetterBlocker> {
+    fn blocker(&self, letter: &Letter) -> Option<LetterBlocker> {
         if letter.burial.is_none() {
             return Some(LetterBlocker::Foreign);
         }
@@ -222,7 +218,7 @@ fn first_ms(letter: &Letter) -> Option<u64> {
 
 impl Known {
     /// Returns why the letter of an order stays.
-    fn obstacle(&self, Incoming { order, .. }: &Incoming) -> Option<LetterBlocker> {
+    fn blocker(&self, Incoming { order, .. }: &Incoming) -> Option<LetterBlocker> {
         if self.released.contains(&(order.voucher, order.id)) {
             return Some(LetterBlocker::Released);
         }

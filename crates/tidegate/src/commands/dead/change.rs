@@ -162,8 +162,8 @@ fn ids(letters: &[EntryId]) -> String {
 }
 
 /// The reason why a letter stays, and what to do about it.
-fn reason(obstacle: LetterBlocker) -> &'static str {
-    match obstacle {
+fn reason(blocker: LetterBlocker) -> &'static str {
+    match blocker {
         LetterBlocker::NeedsForce => "requeued three times or more: once more only with --force",
         LetterBlocker::TooManyFields => "more fields than a script can add to a stream",
         LetterBlocker::Released => {
