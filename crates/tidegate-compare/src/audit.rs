@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tidegate_orders::{JournalNote, OrderId, OrderStatus, VoucherId, records::StockRow};
 
 pub use self::report::{
-    AdmittedOrders, AuditReport, ContradictoryRows, LostOrders, LostSpan, Offences, RowCounts, Stocks,
+    AdmittedOrders, AuditReport, ContradictoryRows, LostOrders, LostSpan, RowCounts, Stocks, Violations,
     VoucherAudit,
 };
 pub use crate::counts::{Misnamed, Offenders, StateCounts, Unreadable};
@@ -36,7 +36,7 @@ struct Told {
 /// The counts of a voucher's differences.
 #[derive(Clone, Debug, Default)]
 struct ToldOfVoucher {
-    offences: Offences,
+    offences: Violations,
     /// Refused orders that Redis still holds: those in a complete journal, and those elsewhere.
     not_released: u64,
     refused: u64,

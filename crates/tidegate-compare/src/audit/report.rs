@@ -67,7 +67,7 @@ pub struct VoucherAudit {
     pub rows: RowCounts,
     /// The faults of the voucher's orders.
     #[serde(flatten)]
-    pub offences: Offences,
+    pub offences: Violations,
     /// The stocks of the voucher.
     #[serde(flatten)]
     pub stocks: Stocks,
@@ -114,7 +114,7 @@ pub struct RowCounts {
 
 /// The faults of a voucher's orders.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Offences {
+pub struct Violations {
     /// Dead letters that are cancelled in MySQL and not released: `tidegate dead cancel` was killed between the two
     /// steps.
     pub half_cancelled: Offenders,
@@ -197,7 +197,7 @@ pub struct Stocks {
     pub is_at_rest: bool,
 }
 
-impl Offences {
+impl Violations {
     /// Adds a lost order to the span: the time of its admission, and its entry if the stream holds it.
     pub(super) fn add_lost(&mut self, at_ms: Option<u64>, entry: Option<EntryId>) {
         let Some(at_ms) = at_ms.filter(|at_ms| *at_ms > 0) else { return };

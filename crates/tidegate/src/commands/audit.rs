@@ -6,7 +6,7 @@ use clap::Args;
 use serde::Serialize;
 use tidegate_compare::{
     ComparisonRequest, Job, Pace, Silent,
-    audit::{AuditReport, LostSpan, Offences, StateCounts, VoucherAudit, audit},
+    audit::{AuditReport, LostSpan, StateCounts, Violations, VoucherAudit, audit},
     text::counted,
 };
 use tidegate_orders::VoucherId;
@@ -254,7 +254,7 @@ fn no_orders(report: &AuditReport) -> Vec<String> {
 
 /// The lines about orders that are cancelled in MySQL, while Redis keeps their units.
 fn cancelled(audit: &VoucherAudit) -> Vec<String> {
-    let VoucherAudit { voucher, offences: Offences { half_cancelled, kept, .. }, .. } = audit;
+    let VoucherAudit { voucher, offences: Violations { half_cancelled, kept, .. }, .. } = audit;
     let mut parts = Vec::new();
     if half_cancelled.total > 0 {
         let orders = counted(half_cancelled.total, "order");
