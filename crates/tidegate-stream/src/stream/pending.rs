@@ -26,7 +26,7 @@ pub(crate) const MOST_FETCHED: usize = 2000;
 
 /// One pending entry of a consumer.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Own {
+pub(crate) struct ConsumerEntry {
     pub(crate) id: EntryId,
     /// The number of deliveries; 0: no process has the entry in progress.
     pub(crate) deliveries: u64,
@@ -151,7 +151,7 @@ impl Stream {
         consumer: &str,
         after: EntryId,
         count: usize,
-    ) -> Result<Vec<Own>, StreamError> {
+    ) -> Result<Vec<ConsumerEntry>, StreamError> {
         let StreamNames { stream, group, .. } = &self.names;
         let args: Vec<Value> = vec![
             stream.as_str().into(),
@@ -163,9 +163,10 @@ impl Stream {
         ];
         let Value::Array(rows) = self.xpending(args).await? else { return Ok(Vec::new()) };
         let own = |row: &Value| match row {
-            Value::Array(parts) if parts.len() == 4 => {
-                Ok(Own { id: entry::parse_id(&parts[0])?, deliveries: parts[3].as_u64().unwrap_or_default() })
-            }
+            Value::Array(parts) if parts.len() == 4 => Ok(ConsumerEntry {
+                id: entry::parse_id(&parts[0])?,
+                deliveries: parts[3].as_u64().unwrap_or_default(),
+            }),
             other => Err(entry::bad_reply("[id, consumer, idle, deliveries]", other)),
         };
         Ok(rows.iter().map(own).collect::<Result<_, _>>()?)
