@@ -22,7 +22,7 @@ use self::{
     source::{EntryReader, FileReader},
 };
 pub use self::{
-    report::{EntryRemark, RemarkKind, ReplayCounts, ReplayOutcomes, ReplayReport},
+    report::{EntryWarning, ReplayCounts, ReplayOutcomes, ReplayReport, WarningKind},
     source::ReplaySource,
 };
 use crate::{

@@ -43,11 +43,11 @@ pub struct ReplayCounts {
 
 /// An entry that an operator should check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct EntryRemark {
+pub struct EntryWarning {
     /// The id of the entry.
     pub entry: EntryId,
     /// The outcome of the entry.
-    pub what: RemarkKind,
+    pub what: WarningKind,
     /// The reason for the outcome.
     pub why: String,
 }
@@ -55,7 +55,7 @@ pub struct EntryRemark {
 /// The outcome of an entry that an operator should check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum RemarkKind {
+pub enum WarningKind {
     /// The entry can never be written, and is not pending.
     Dead,
     /// The order was released without having been written.
@@ -74,13 +74,13 @@ pub struct ReplayOutcomes {
     pub counts: ReplayCounts,
     /// The first entries that an operator should check.
     #[serde(rename = "notes")]
-    pub remarks: Vec<EntryRemark>,
+    pub remarks: Vec<EntryWarning>,
 }
 
 impl ReplayOutcomes {
-    fn remark(&mut self, entry: EntryId, what: RemarkKind, why: impl Into<String>) {
+    fn remark(&mut self, entry: EntryId, what: WarningKind, why: impl Into<String>) {
         if self.remarks.len() < MOST_REMARKS {
-            self.remarks.push(EntryRemark { entry, what, why: why.into() });
+            self.remarks.push(EntryWarning { entry, what, why: why.into() });
         }
     }
 
@@ -92,13 +92,13 @@ impl ReplayOutcomes {
 
     pub(super) fn add_released(&mut self, id: EntryId) {
         self.add(|counts| &mut counts.released);
-        self.remark(id, RemarkKind::Released, "its unit was released, so it is not replayed");
+        self.remark(id, WarningKind::Released, "its unit was released, so it is not replayed");
     }
 
     pub(super) fn add_dead(&mut self, id: EntryId, DeadLetterReason { reason, error }: &DeadLetterReason) {
         self.add(|counts| &mut counts.dead);
         let why = format!("{reason}: {error}; it is not pending, so it is not buried");
-        self.remark(id, RemarkKind::Dead, why);
+        self.remark(id, WarningKind::Dead, why);
     }
 
     pub(super) fn add_in_progress(
@@ -110,7 +110,7 @@ impl ReplayOutcomes {
         let why = format!(
             "{reason}: {error}; a living worker has it in progress, so a replay waits for that worker"
         );
-        self.remark(id, RemarkKind::InProgress, why);
+        self.remark(id, WarningKind::InProgress, why);
     }
 }
 
@@ -187,7 +187,7 @@ impl ReplayReport {
         self.left += 1;
         self.orders_left.extend(order);
         self.first_left = Some(self.first_left.map_or(id, |first| first.min(id)));
-        self.outcomes.remark(id, RemarkKind::Left, why);
+        self.outcomes.remark(id, WarningKind::Left, why);
     }
 }
 

@@ -14,7 +14,7 @@ use tidegate_compare::Job;
 use tidegate_operations::{
     EntrySource, Stores,
     change::End,
-    replay::{ChosenEntries, RemarkKind},
+    replay::{ChosenEntries, WarningKind},
     selection::{EntryFilter, EntrySelection, StreamPages},
 };
 use tidegate_orders::{
@@ -259,10 +259,10 @@ impl LostOrders {
         counts.events += done_now.events;
         for remark in done.outcomes.remarks {
             let why = match remark.what {
-                RemarkKind::Dead => ReturnedWhy::Rejected(remark.why),
-                RemarkKind::Left | RemarkKind::InProgress => ReturnedWhy::Held,
+                WarningKind::Dead => ReturnedWhy::Rejected(remark.why),
+                WarningKind::Left | WarningKind::InProgress => ReturnedWhy::Held,
                 // Redis has released the order already, and its cancelled row says so.
-                RemarkKind::Released => continue,
+                WarningKind::Released => continue,
             };
             if let Some(Rerun { order, user, .. }) = owners.get(&remark.entry) {
                 let (order, user) = (Some(*order), Some(*user));

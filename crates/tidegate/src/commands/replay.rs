@@ -8,8 +8,8 @@ use tidegate_compare::text::counted;
 use tidegate_operations::{
     Stores,
     replay::{
-        EntryRemark, RemarkKind, Replay, ReplayCounts, ReplayOutcomes, ReplayPlan, ReplayReport,
-        ReplayRequest, ReplaySource,
+        EntryWarning, Replay, ReplayCounts, ReplayOutcomes, ReplayPlan, ReplayReport, ReplayRequest,
+        ReplaySource, WarningKind,
     },
 };
 use tidegate_stream::server_time_ms;
@@ -187,13 +187,13 @@ fn rare(counts: &ReplayCounts) -> String {
 }
 
 /// The remarks, one a line.
-fn lines(remarks: &[EntryRemark]) -> String {
-    let line = |EntryRemark { entry, what, why }: &EntryRemark| {
+fn lines(remarks: &[EntryWarning]) -> String {
+    let line = |EntryWarning { entry, what, why }: &EntryWarning| {
         let what = match what {
-            RemarkKind::Dead => "dead",
-            RemarkKind::Released => "released",
-            RemarkKind::InProgress => "in progress",
-            RemarkKind::Left => "left",
+            WarningKind::Dead => "dead",
+            WarningKind::Released => "released",
+            WarningKind::InProgress => "in progress",
+            WarningKind::Left => "left",
         };
         format!("\n  {entry} {what}: {why}")
     };
