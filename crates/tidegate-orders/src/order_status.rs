@@ -1,7 +1,7 @@
 //! The place of an order, and what can be done about it: the one place that decides this. Pure.
 //!
 //! Both stores hold a part of an order's life. A caller that has read them fills in [`OrderFacts`] and gets the status
-//! and the remedy. So `tidegate order show`, `order find`, `pending bury` and the audit say the same about the same
+//! and the advice. So `tidegate order show`, `order find`, `pending bury` and the audit say the same about the same
 //! facts. A state that orders get later (paid, refunded) becomes a row's fact and a status here.
 
 use serde::Serialize;
@@ -135,7 +135,7 @@ pub enum OrderStatus {
 
 /// The action that can be taken about an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Remedy {
+pub enum Advice {
     /// Do nothing: the order is where it belongs, or gets there when its entry is handled.
     None,
     /// Release the order's units to Redis: MySQL does not count the order, and Redis still does.
@@ -206,67 +206,67 @@ impl OrderFacts {
     /// Decides what can be done about the order itself. If a consumer is gone and another worker must take its entry
     /// over, that does not concern a single order.
     #[must_use]
-    pub fn remedy(&self) -> Remedy {
+    pub fn advice(&self) -> Advice {
         match self.status() {
-            OrderStatus::Written => self.remedy_of_written(),
-            OrderStatus::Cancelled => self.remedy_of_cancelled(),
-            OrderStatus::Refused => self.remedy_of_refused(),
-            OrderStatus::Dead => self.remedy_of_dead(),
-            OrderStatus::Contradictory | OrderStatus::Mismatched => Remedy::Audit,
-            OrderStatus::Lost => Remedy::RunAgain,
-            OrderStatus::Unsure => Remedy::LookFurther,
-            OrderStatus::Unknown if !self.is_redis_searched => Remedy::LookFurther,
+            OrderStatus::Written => self.advice_of_written(),
+            OrderStatus::Cancelled => self.advice_of_cancelled(),
+            OrderStatus::Refused => self.advice_of_refused(),
+            OrderStatus::Dead => self.advice_of_dead(),
+            OrderStatus::Contradictory | OrderStatus::Mismatched => Advice::Audit,
+            OrderStatus::Lost => Advice::RunAgain,
+            OrderStatus::Unsure => Advice::LookFurther,
+            OrderStatus::Unknown if !self.is_redis_searched => Advice::LookFurther,
             OrderStatus::Unknown
             | OrderStatus::Released
             | OrderStatus::Pending
-            | OrderStatus::Undelivered => Remedy::None,
+            | OrderStatus::Undelivered => Advice::None,
         }
     }
 
-    /// The remedy for a row that counts. If Redis got its units back, they are sold twice.
-    fn remedy_of_written(&self) -> Remedy {
+    /// The advice for a row that counts. If Redis got its units back, they are sold twice.
+    fn advice_of_written(&self) -> Advice {
         match (self.journal, self.letter) {
-            (JournalFact::Released, _) => Remedy::Audit,
+            (JournalFact::Released, _) => Advice::Audit,
             // The order has its row already. A repeated run would also remove the letter, unless the order is too large
             // to be run.
-            (_, LetterFact::Order | LetterFact::IdTaken) => Remedy::DeleteLetter,
-            _ => Remedy::None,
+            (_, LetterFact::Order | LetterFact::IdTaken) => Advice::DeleteLetter,
+            _ => Advice::None,
         }
     }
 
-    fn remedy_of_cancelled(&self) -> Remedy {
+    fn advice_of_cancelled(&self) -> Advice {
         match (self.journal, self.letter) {
             (JournalFact::Released | JournalFact::Other, LetterFact::Order | LetterFact::IdTaken) => {
-                Remedy::DeleteLetter
+                Advice::DeleteLetter
             }
-            (JournalFact::Released | JournalFact::Other, _) => Remedy::None,
-            (_, LetterFact::Order | LetterFact::IdTaken) | (JournalFact::Admitted, _) => Remedy::Release,
-            (JournalFact::Nothing, _) => Remedy::None,
+            (JournalFact::Released | JournalFact::Other, _) => Advice::None,
+            (_, LetterFact::Order | LetterFact::IdTaken) | (JournalFact::Admitted, _) => Advice::Release,
+            (JournalFact::Nothing, _) => Advice::None,
         }
     }
 
-    /// The remedy for a refused order. It is released before its entry is acknowledged, unless another program or an
+    /// The advice for a refused order. It is released before its entry is acknowledged, unless another program or an
     /// operator interfered.
-    fn remedy_of_refused(&self) -> Remedy {
+    fn advice_of_refused(&self) -> Advice {
         let has_letter = matches!(self.letter, LetterFact::Order | LetterFact::IdTaken);
         match (self.journal, self.entry) {
-            (JournalFact::Released, _) if has_letter => Remedy::DeleteLetter,
-            (JournalFact::Released, _) => Remedy::None,
-            (_, EntryFact::Undelivered | EntryFact::Pending(_)) => Remedy::None,
-            _ if has_letter => Remedy::Release,
-            (JournalFact::Nothing, _) => Remedy::Audit,
-            _ => Remedy::RunAgain,
+            (JournalFact::Released, _) if has_letter => Advice::DeleteLetter,
+            (JournalFact::Released, _) => Advice::None,
+            (_, EntryFact::Undelivered | EntryFact::Pending(_)) => Advice::None,
+            _ if has_letter => Advice::Release,
+            (JournalFact::Nothing, _) => Advice::Audit,
+            _ => Advice::RunAgain,
         }
     }
 
-    fn remedy_of_dead(&self) -> Remedy {
+    fn advice_of_dead(&self) -> Advice {
         match (self.letter, self.journal) {
-            (LetterFact::Foreign, _) => Remedy::None,
-            (LetterFact::NoOrder, _) => Remedy::DeleteLetter,
-            (_, JournalFact::Released | JournalFact::Other) => Remedy::DeleteLetter,
+            (LetterFact::Foreign, _) => Advice::None,
+            (LetterFact::NoOrder, _) => Advice::DeleteLetter,
+            (_, JournalFact::Released | JournalFact::Other) => Advice::DeleteLetter,
             // No store says that the order took units.
-            (LetterFact::IdTaken, JournalFact::Nothing) => Remedy::DeleteLetter,
-            _ => Remedy::RunAgainOrRelease,
+            (LetterFact::IdTaken, JournalFact::Nothing) => Advice::DeleteLetter,
+            _ => Advice::RunAgainOrRelease,
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use tidegate_orders::{
     OrderStatus, VoucherId,
-    order_status::{JournalFact, LetterFact, Remedy},
+    order_status::{Advice, JournalFact, LetterFact},
     records::{DeadLetterRecord, OrderRow, RefusalRow},
 };
 use tidegate_stream::EntryId;
@@ -87,9 +87,9 @@ fn of_status(report: &OrderReport) -> Vec<NextStep> {
         | OrderStatus::Mismatched
         | OrderStatus::Lost
         | OrderStatus::Unsure
-        | OrderStatus::Unknown => match facts.remedy() {
-            Remedy::RunAgain => run_again(report).into_iter().collect(),
-            Remedy::LookFurther => search_further(report).into_iter().collect(),
+        | OrderStatus::Unknown => match facts.advice() {
+            Advice::RunAgain => run_again(report).into_iter().collect(),
+            Advice::LookFurther => search_further(report).into_iter().collect(),
             _ => Vec::new(),
         },
     }
@@ -98,14 +98,14 @@ fn of_status(report: &OrderReport) -> Vec<NextStep> {
 fn of_row(report: &OrderReport, row: &OrderRow) -> Vec<NextStep> {
     let (own, foreign): (Vec<_>, Vec<_>) =
         report.records.letters.iter().partition(|letter| letter.is_order_of(row.user, row.voucher));
-    let mut steps = match report.facts.remedy() {
-        Remedy::Audit => vec![NextStep::AuditVoucher(row.voucher)],
-        Remedy::DeleteLetter if report.status == OrderStatus::Written => {
+    let mut steps = match report.facts.advice() {
+        Advice::Audit => vec![NextStep::AuditVoucher(row.voucher)],
+        Advice::DeleteLetter if report.status == OrderStatus::Written => {
             own.iter().flat_map(|letter| [show(letter), NextStep::DropLetter(letter.id)]).collect()
         }
-        Remedy::Release if own.is_empty() => release(report, row).into_iter().collect(),
-        Remedy::Release => own.iter().map(|letter| NextStep::CancelLetter(letter.id)).collect(),
-        Remedy::DeleteLetter => own.iter().map(|letter| delete(report, letter)).collect(),
+        Advice::Release if own.is_empty() => release(report, row).into_iter().collect(),
+        Advice::Release => own.iter().map(|letter| NextStep::CancelLetter(letter.id)).collect(),
+        Advice::DeleteLetter => own.iter().map(|letter| delete(report, letter)).collect(),
         _ => Vec::new(),
     };
     steps.extend(report.records.open_entry().and_then(claim));
@@ -117,11 +117,11 @@ fn of_refusal(report: &OrderReport, refusal: &RefusalRow) -> Vec<NextStep> {
     let records = &report.records;
     let own = records.letters.iter().find(|letter| letter.is_order_of(refusal.user, refusal.voucher));
     let audit = NextStep::AuditVoucher(refusal.voucher);
-    match (report.facts.remedy(), own) {
-        (Remedy::DeleteLetter, Some(letter)) => vec![NextStep::CancelLetter(letter.id)],
-        (Remedy::Release, Some(letter)) => vec![show(letter), NextStep::CancelLetter(letter.id)],
-        (Remedy::Audit, _) => vec![audit],
-        (Remedy::RunAgain, _) => vec![records.readable_entry().map_or(audit, replay)],
+    match (report.facts.advice(), own) {
+        (Advice::DeleteLetter, Some(letter)) => vec![NextStep::CancelLetter(letter.id)],
+        (Advice::Release, Some(letter)) => vec![show(letter), NextStep::CancelLetter(letter.id)],
+        (Advice::Audit, _) => vec![audit],
+        (Advice::RunAgain, _) => vec![records.readable_entry().map_or(audit, replay)],
         _ if report.facts.journal == JournalFact::Released => Vec::new(),
         _ => records.open_entry().and_then(claim).into_iter().collect(),
     }
@@ -140,11 +140,11 @@ fn in_flight(report: &OrderReport) -> Vec<NextStep> {
 
 fn of_letter(report: &OrderReport, letter: &DeadLetterRecord) -> Vec<NextStep> {
     let mut steps = vec![show(letter)];
-    match report.facts.remedy() {
-        Remedy::RunAgainOrRelease => {
+    match report.facts.advice() {
+        Advice::RunAgainOrRelease => {
             steps.extend([requeue(letter), NextStep::CancelLetter(letter.id)]);
         }
-        Remedy::DeleteLetter => steps.push(delete(report, letter)),
+        Advice::DeleteLetter => steps.push(delete(report, letter)),
         _ if letter.content.error.is_some() => steps.push(NextStep::DropLetter(letter.id)),
         _ => {}
     }

@@ -150,7 +150,7 @@ impl OrderRecords {
 mod tests {
     use tidegate_orders::{
         OrderStatus,
-        order_status::Remedy,
+        order_status::Advice,
         records::{EntryContent, OrderDetails, OrderRow},
     };
     use tidegate_stream::EntryId;
@@ -220,10 +220,10 @@ mod tests {
         };
         let facts = records.facts();
         assert_eq!((facts.letter, facts.journal), (LetterFact::None, JournalFact::Nothing));
-        assert_eq!((facts.status(), facts.remedy()), (OrderStatus::Cancelled, Remedy::None));
+        assert_eq!((facts.status(), facts.advice()), (OrderStatus::Cancelled, Advice::None));
         let of_another = OrderRecords { journal: vec![note(7, "admit", "10")], ..records.clone() };
         assert_eq!(of_another.facts().journal, JournalFact::Other);
         let own = OrderRecords { journal: vec![note(7, "admit", "9")], ..records };
-        assert_eq!((own.facts().journal, own.facts().remedy()), (JournalFact::Admitted, Remedy::Release));
+        assert_eq!((own.facts().journal, own.facts().advice()), (JournalFact::Admitted, Advice::Release));
     }
 }

@@ -115,24 +115,24 @@ fn every_combination_of_facts_has_the_status_of_the_table() {
 #[test]
 fn nothing_is_proposed_for_an_order_that_its_status_forbids() {
     for facts in all() {
-        let (status, remedy) = (facts.status(), facts.remedy());
-        match remedy {
-            Remedy::Release => {
+        let (status, advice) = (facts.status(), facts.advice());
+        match advice {
+            Advice::Release => {
                 assert!(matches!(status, OrderStatus::Cancelled | OrderStatus::Refused), "{facts:?}");
                 assert_ne!(facts.journal, JournalFact::Released, "it would be released twice: {facts:?}");
             }
-            Remedy::RunAgainOrRelease => {
+            Advice::RunAgainOrRelease => {
                 assert_eq!(status, OrderStatus::Dead, "{facts:?}");
                 let is_free = matches!(facts.journal, JournalFact::Nothing | JournalFact::Admitted);
                 assert!(is_free, "{facts:?}");
             }
-            Remedy::DeleteLetter => assert_ne!(facts.letter, LetterFact::None, "{facts:?}"),
-            Remedy::LookFurther => assert!(!facts.is_mysql_read || !facts.is_redis_searched, "{facts:?}"),
-            Remedy::RunAgain => {
+            Advice::DeleteLetter => assert_ne!(facts.letter, LetterFact::None, "{facts:?}"),
+            Advice::LookFurther => assert!(!facts.is_mysql_read || !facts.is_redis_searched, "{facts:?}"),
+            Advice::RunAgain => {
                 let statuses = [OrderStatus::Refused, OrderStatus::Lost];
                 assert!(statuses.contains(&status), "{facts:?}");
             }
-            Remedy::None | Remedy::Audit => {}
+            Advice::None | Advice::Audit => {}
         }
     }
 }
@@ -150,36 +150,36 @@ fn what_can_be_done_follows_from_where_the_units_are() {
     let journal = |journal, facts| OrderFacts { journal, ..facts };
     let buried = |facts| OrderFacts { letter: LetterFact::Order, ..facts };
     let expected = [
-        (written, Remedy::None),
-        (journal(admitted, written), Remedy::None),
-        (journal(released, written), Remedy::Audit),
-        (buried(written), Remedy::DeleteLetter),
-        (cancelled, Remedy::None),
-        (journal(admitted, cancelled), Remedy::Release),
-        (buried(cancelled), Remedy::Release),
-        (buried(journal(released, cancelled)), Remedy::DeleteLetter),
-        (buried(journal(JournalFact::Other, cancelled)), Remedy::DeleteLetter),
-        (OrderFacts { row: own(RowState::Contradictory), ..nothing }, Remedy::Audit),
-        (refused, Remedy::Audit),
-        (journal(admitted, refused), Remedy::RunAgain),
-        (journal(released, refused), Remedy::None),
-        (buried(refused), Remedy::Release),
-        (OrderFacts { entry: EntryFact::Undelivered, ..refused }, Remedy::None),
-        (dead, Remedy::RunAgainOrRelease),
-        (journal(admitted, dead), Remedy::RunAgainOrRelease),
-        (journal(released, dead), Remedy::DeleteLetter),
-        (journal(JournalFact::Other, dead), Remedy::DeleteLetter),
-        (taken, Remedy::DeleteLetter),
-        (journal(admitted, taken), Remedy::RunAgainOrRelease),
-        (OrderFacts { letter: LetterFact::Foreign, ..nothing }, Remedy::None),
-        (journal(released, nothing), Remedy::None),
-        (journal(admitted, nothing), Remedy::RunAgain),
-        (OrderFacts { entry: EntryFact::Settled, ..nothing }, Remedy::RunAgain),
-        (nothing, Remedy::None),
-        (OrderFacts { is_redis_searched: false, ..nothing }, Remedy::LookFurther),
+        (written, Advice::None),
+        (journal(admitted, written), Advice::None),
+        (journal(released, written), Advice::Audit),
+        (buried(written), Advice::DeleteLetter),
+        (cancelled, Advice::None),
+        (journal(admitted, cancelled), Advice::Release),
+        (buried(cancelled), Advice::Release),
+        (buried(journal(released, cancelled)), Advice::DeleteLetter),
+        (buried(journal(JournalFact::Other, cancelled)), Advice::DeleteLetter),
+        (OrderFacts { row: own(RowState::Contradictory), ..nothing }, Advice::Audit),
+        (refused, Advice::Audit),
+        (journal(admitted, refused), Advice::RunAgain),
+        (journal(released, refused), Advice::None),
+        (buried(refused), Advice::Release),
+        (OrderFacts { entry: EntryFact::Undelivered, ..refused }, Advice::None),
+        (dead, Advice::RunAgainOrRelease),
+        (journal(admitted, dead), Advice::RunAgainOrRelease),
+        (journal(released, dead), Advice::DeleteLetter),
+        (journal(JournalFact::Other, dead), Advice::DeleteLetter),
+        (taken, Advice::DeleteLetter),
+        (journal(admitted, taken), Advice::RunAgainOrRelease),
+        (OrderFacts { letter: LetterFact::Foreign, ..nothing }, Advice::None),
+        (journal(released, nothing), Advice::None),
+        (journal(admitted, nothing), Advice::RunAgain),
+        (OrderFacts { entry: EntryFact::Settled, ..nothing }, Advice::RunAgain),
+        (nothing, Advice::None),
+        (OrderFacts { is_redis_searched: false, ..nothing }, Advice::LookFurther),
     ];
-    for (facts, remedy) in expected {
-        assert_eq!(facts.remedy(), remedy, "{facts:?}");
+    for (facts, advice) in expected {
+        assert_eq!(facts.advice(), advice, "{facts:?}");
     }
 }
 

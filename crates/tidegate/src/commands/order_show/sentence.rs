@@ -6,7 +6,7 @@ use tidegate_operations::order_show::{
 };
 use tidegate_orders::{
     OrderStatus, RowState,
-    order_status::{JournalFact, LetterFact, Remedy},
+    order_status::{Advice, JournalFact, LetterFact},
     records::{BuriedEvent, DeadLetterRecord, EventRow, OrderRow, RefusalRow},
 };
 
@@ -165,18 +165,18 @@ fn refused(report: &OrderReport, refusal: &RefusalRow) -> String {
     let mut letters = records.letters.iter();
     let letter = letters.find(|letter| letter.is_order_of(refusal.user, refusal.voucher));
     let letter = letter.map(|letter| letter.id.to_string()).unwrap_or_default();
-    let back = match (report.facts.remedy(), released(records, Some(refusal.voucher))) {
-        (Remedy::DeleteLetter, Some((when, _))) => {
+    let back = match (report.facts.advice(), released(records, Some(refusal.voucher))) {
+        (Advice::DeleteLetter, Some((when, _))) => {
             format!(
                 "it was released to Redis {when}. Its dead letter {letter} can be deleted: cancel does that."
             )
         }
         (_, Some((when, _))) => format!("it was released to Redis {when}."),
-        (Remedy::Release, None) => {
+        (Advice::Release, None) => {
             format!("it was not released to Redis. That is done when its dead letter {letter} is cancelled.")
         }
-        (Remedy::Audit, None) => "no journal shows whether it was released to Redis.".to_owned(),
-        (Remedy::RunAgain, None) => "it was not released to Redis. Handled once more, it is.".to_owned(),
+        (Advice::Audit, None) => "no journal shows whether it was released to Redis.".to_owned(),
+        (Advice::RunAgain, None) => "it was not released to Redis. Handled once more, it is.".to_owned(),
         _ => {
             let worker = if report.workers_live { "a worker" } else { "the first worker that is started" };
             let entry = records.entry_to_handle().map(|entry| entry.id.to_string()).unwrap_or_default();
