@@ -136,7 +136,7 @@ impl StoredList {
 
 /// The system's list, as compared with the list of a process that follows it.
 #[derive(Debug)]
-pub enum Standing {
+pub enum ListStatus {
     /// The system has the same list as the process.
     Own,
     /// The list is being changed, and no process works until the change is done; the text explains it.
@@ -149,7 +149,7 @@ pub enum Standing {
 
 /// Combines the lists that partitions store. None: no partition answered.
 #[must_use]
-pub fn standing(kept: &[StoredList], own: &[String]) -> Option<Standing> {
+pub fn list_status(kept: &[StoredList], own: &[String]) -> Option<ListStatus> {
     kept.first()?;
     let refusals: Vec<(&StoredList, InvalidInput)> =
         kept.iter().filter_map(|it| Some((it, it.refusal(own)?))).collect();
@@ -162,16 +162,16 @@ pub fn standing(kept: &[StoredList], own: &[String]) -> Option<Standing> {
     let lists: BTreeSet<Vec<String>> = kept.iter().filter_map(settled).collect();
     let first = refusals.into_iter().nth(changing.unwrap_or(0));
     Some(match first {
-        None => Standing::Own,
-        Some((StoredList::Changing(_), why)) => Standing::Changing(why),
+        None => ListStatus::Own,
+        Some((StoredList::Changing(_), why)) => ListStatus::Changing(why),
         Some(_) if lists.len() > 1 => {
             let lists: Vec<String> = lists.iter().map(|tags| named_list(tags)).collect();
-            Standing::Mixed(InvalidInput(format!(
+            ListStatus::Mixed(InvalidInput(format!(
                 "partitions store different lists: {}. See tidegate partitions show",
                 lists.join("; ")
             )))
         }
-        Some((kept, why)) => Standing::Other(settled(kept).unwrap_or_default(), why),
+        Some((kept, why)) => ListStatus::Other(settled(kept).unwrap_or_default(), why),
     })
 }
 
@@ -291,20 +291,20 @@ mod tests {
         let (before, after) = (tags("3,1"), tags("3,1,0,11"));
         let settled = |tags: &[String]| StoredList::Settled(tags.to_vec());
         let at = |step| StoredList::Changing(ListChange { from: before.clone(), to: after.clone(), step });
-        let standing = |kept: &[StoredList]| match standing(kept, &before) {
+        let list_status = |kept: &[StoredList]| match list_status(kept, &before) {
             None => "none",
-            Some(Standing::Own) => "own",
-            Some(Standing::Changing(_)) => "changing",
-            Some(Standing::Other(to, _)) if to == after => "other",
-            Some(Standing::Other(..)) => "wrong",
-            Some(Standing::Mixed(_)) => "mixed",
+            Some(ListStatus::Own) => "own",
+            Some(ListStatus::Changing(_)) => "changing",
+            Some(ListStatus::Other(to, _)) if to == after => "other",
+            Some(ListStatus::Other(..)) => "wrong",
+            Some(ListStatus::Mixed(_)) => "mixed",
         };
-        assert_eq!(standing(&[]), "none");
-        assert_eq!(standing(&[settled(&before), StoredList::Nothing]), "own");
-        assert_eq!(standing(&[settled(&before), at(ChangeStep::Draining)]), "own");
-        assert_eq!(standing(&[at(ChangeStep::Draining), at(ChangeStep::Stopping)]), "changing");
-        assert_eq!(standing(&[settled(&after), at(ChangeStep::Opening)]), "changing");
-        assert_eq!(standing(&[settled(&after), settled(&after)]), "other");
-        assert_eq!(standing(&[settled(&after), settled(&before)]), "mixed");
+        assert_eq!(list_status(&[]), "none");
+        assert_eq!(list_status(&[settled(&before), StoredList::Nothing]), "own");
+        assert_eq!(list_status(&[settled(&before), at(ChangeStep::Draining)]), "own");
+        assert_eq!(list_status(&[at(ChangeStep::Draining), at(ChangeStep::Stopping)]), "changing");
+        assert_eq!(list_status(&[settled(&after), at(ChangeStep::Opening)]), "changing");
+        assert_eq!(list_status(&[settled(&after), settled(&after)]), "other");
+        assert_eq!(list_status(&[settled(&after), settled(&before)]), "mixed");
     }
 }

@@ -11,7 +11,7 @@ use std::{
 
 use tidegate_operations::{
     System,
-    partition_list::{Standing, named_list, standing},
+    partition_list::{ListStatus, list_status, named_list},
 };
 use tidegate_orders::scripts::SoldOut;
 use tokio::{
@@ -172,12 +172,14 @@ impl Following {
             // gate checks the list after its note.
             gates.note_work(&self.name).await;
         }
-        match standing(&gates.stored_lists().await, gates.list()) {
+        match list_status(&gates.stored_lists().await, gates.list()) {
             None => {}
-            Some(Standing::Own) if is_at_work => self.set(Use::Open),
-            Some(Standing::Own) => self.set(Use::NotSeen),
-            Some(Standing::Changing(why) | Standing::Mixed(why)) => self.let_go(gates, why.to_string()).await,
-            Some(Standing::Other(list, why)) => match self.system_of(&list) {
+            Some(ListStatus::Own) if is_at_work => self.set(Use::Open),
+            Some(ListStatus::Own) => self.set(Use::NotSeen),
+            Some(ListStatus::Changing(why) | ListStatus::Mixed(why)) => {
+                self.let_go(gates, why.to_string()).await
+            }
+            Some(ListStatus::Other(list, why)) => match self.system_of(&list) {
                 Some(system) => self.go_on(&system, &list).await,
                 None => {
                     let why = format!(
