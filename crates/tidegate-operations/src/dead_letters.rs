@@ -26,7 +26,7 @@ pub use self::{
     groups::{LetterCounts, LetterGroup},
     letter::{FullLetter, LetterSummary, reason_of},
     list::{LetterList, list},
-    outcome::{EndedLetter, LetterBlocker, StayingGroup, StayingLetters},
+    outcome::{EndedLetter, LetterBlocker, RetainedGroup, RetainedLetters},
     plan::{LetterPlan, PredictedFailures, ReasonCount, VoucherRelease},
     report::LetterReport,
     request::{LetterAction, LetterRequest},

@@ -17,7 +17,7 @@ use super::{
     cancel::Cancel,
     drop::Drop,
     letter::reason_of,
-    outcome::{LetterBlocker, LetterDecision, LetterOutcome, StayingLetters},
+    outcome::{LetterBlocker, LetterDecision, LetterOutcome, RetainedLetters},
     plan::{LetterPlan, PlanDraft, ReasonCount},
     report::LetterReport,
     request::{LetterAction, LetterRequest, REQUEUE_LIMIT},
@@ -235,7 +235,7 @@ impl LetterChange {
             along: 0,
             gone: 0,
             released: 0,
-            stay: StayingLetters::default(),
+            stay: RetainedLetters::default(),
             missing: plan.missing.clone(),
             rest: self.request(plan.selection.clone()),
         }

@@ -126,13 +126,13 @@ pub enum LetterBlocker {
     Failed,
 }
 
-/// The letters that stay, by reason. As JSON, it is the list of [`StayingGroup`]s.
+/// The letters that stay, by reason. As JSON, it is the list of [`RetainedGroup`]s.
 #[derive(Clone, Debug, Default)]
-pub struct StayingLetters(BTreeMap<LetterBlocker, StayingGroup>);
+pub struct RetainedLetters(BTreeMap<LetterBlocker, RetainedGroup>);
 
 /// The letters that stay for one reason.
 #[derive(Clone, Debug, Serialize)]
-pub struct StayingGroup {
+pub struct RetainedGroup {
     /// The reason why the letters stay.
     pub why: LetterBlocker,
     /// The number of letters in the group.
@@ -143,15 +143,15 @@ pub struct StayingGroup {
     pub error: Option<String>,
 }
 
-impl Serialize for StayingLetters {
+impl Serialize for RetainedLetters {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_seq(self.groups())
     }
 }
 
-impl StayingLetters {
+impl RetainedLetters {
     /// Returns the groups, sorted by reason.
-    pub fn groups(&self) -> impl Iterator<Item = &StayingGroup> {
+    pub fn groups(&self) -> impl Iterator<Item = &RetainedGroup> {
         self.0.values()
     }
 
@@ -161,7 +161,7 @@ impl StayingLetters {
     }
 
     pub(super) fn add(&mut self, why: LetterBlocker, letter: EntryId, error: Option<String>) {
-        let new = || StayingGroup { why, letters: 0, first: Vec::new(), error };
+        let new = || RetainedGroup { why, letters: 0, first: Vec::new(), error };
         let group = self.0.entry(why).or_insert_with(new);
         group.letters += 1;
         if group.first.len() < MOST_NAMED {

@@ -9,7 +9,7 @@ use tidegate_stream::{EntryId, Letter};
 use super::{
     buried_events::BuriedEvent,
     groups::{LetterCounter, LetterCounts},
-    outcome::{LetterBlocker, LetterDecision, MOST_NAMED, PlannedRelease, RequeueFailure, StayingLetters},
+    outcome::{LetterBlocker, LetterDecision, MOST_NAMED, PlannedRelease, RequeueFailure, RetainedLetters},
     selection::LetterSelection,
 };
 use crate::change::{Next, Plan};
@@ -33,7 +33,7 @@ pub struct LetterPlan {
     /// If no letter has the requested reason: the reasons of the letters that exist.
     pub other_reasons: Vec<ReasonCount>,
     /// The letters that would stay.
-    pub stay: StayingLetters,
+    pub stay: RetainedLetters,
     /// The requested ids that do not exist.
     pub missing: Vec<EntryId>,
     #[serde(skip)]
@@ -130,7 +130,7 @@ pub(super) struct PlanDraft {
     pub(super) along: u64,
     again: BTreeMap<RequeueFailure, u64>,
     releases: BTreeMap<VoucherId, VoucherRelease>,
-    stay: StayingLetters,
+    stay: RetainedLetters,
     pub(super) missing: Vec<EntryId>,
     last: Option<EntryId>,
 }

@@ -6,7 +6,7 @@ use tidegate_stream::EntryId;
 
 use super::{
     buried_events::BuriedEvent,
-    outcome::{EndedLetter, LetterBlocker, LetterOutcome, MOST_NAMED, StayingLetters},
+    outcome::{EndedLetter, LetterBlocker, LetterOutcome, MOST_NAMED, RetainedLetters},
     request::LetterRequest,
 };
 use crate::change::{Ending, Report};
@@ -29,7 +29,7 @@ pub struct LetterReport {
     /// The number of these whose orders another program cancelled, and which this command released.
     pub released: u64,
     /// The letters that stay, by reason.
-    pub stay: StayingLetters,
+    pub stay: RetainedLetters,
     /// The requested ids that do not exist.
     pub missing: Vec<EntryId>,
     /// The request that continues this one.

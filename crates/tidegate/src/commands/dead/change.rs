@@ -5,7 +5,7 @@ use tidegate_operations::{
     Stores,
     dead_letters::{
         EndedLetter, LetterAction, LetterBlocker, LetterChange, LetterPlan, LetterReport, LetterRequest,
-        PredictedFailures, ReasonCount, StayingGroup, StayingLetters, VoucherRelease,
+        PredictedFailures, ReasonCount, RetainedGroup, RetainedLetters, VoucherRelease,
     },
 };
 use tidegate_stream::EntryId;
@@ -145,8 +145,8 @@ fn dying_again(PredictedFailures { reason, voucher, letters }: &PredictedFailure
     format!("{} would be buried again: {why}", counted(*letters, "letter"))
 }
 
-fn staying(stay: &StayingLetters, missing: &[EntryId]) -> Vec<String> {
-    let stay = stay.groups().map(|StayingGroup { why, letters, first, error }| {
+fn staying(stay: &RetainedLetters, missing: &[EntryId]) -> Vec<String> {
+    let stay = stay.groups().map(|RetainedGroup { why, letters, first, error }| {
         let error = error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
         let verb = if *letters == 1 { "stays" } else { "stay" };
         let more = if *letters > first.len() as u64 { " ..." } else { "" };
