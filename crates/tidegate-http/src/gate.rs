@@ -58,7 +58,7 @@ use tokio_util::sync::CancellationToken;
 use self::{
     accepting::Accepting,
     caller::Caller,
-    following::{Following, Surroundings},
+    following::{Following, SharedParts},
     pages::GatePages,
     refusals::Refusals,
     tls::{NoTls, Tls},
@@ -149,12 +149,12 @@ impl HttpGate {
         let closing = CancellationToken::new();
         let address = listener.local_addr().unwrap_or(address);
         let refusals = Refusals::default();
-        let surroundings = Surroundings {
+        let shared = SharedParts {
             sold_out: Arc::clone(sold_out),
             refusals: refusals.clone(),
             closing: closing.clone(),
         };
-        let following = Arc::new(Following::begin(system, name(address), surroundings)?);
+        let following = Arc::new(Following::begin(system, name(address), shared)?);
         let pages =
             Arc::new(GatePages::new(Arc::clone(&following), refusals, settings.clone(), stop.clone()));
         tracing::info!(%address, "gate listens");

@@ -55,14 +55,14 @@ impl Drop for Generation {
 
 /// The parts that all generations share.
 #[derive(Clone, Debug)]
-pub struct Surroundings {
+pub struct SharedParts {
     pub sold_out: Arc<SoldOut>,
     pub refusals: Refusals,
     /// The gate accepts no connections any more.
     pub closing: CancellationToken,
 }
 
-impl Surroundings {
+impl SharedParts {
     fn generation(&self, system: &System) -> anyhow::Result<Generation> {
         let closing = self.closing.child_token();
         let gates = Arc::new(Gates::connect(system, &self.sold_out, &closing)?);
@@ -94,7 +94,7 @@ pub struct Following {
     given: System,
     /// The name of this gate, which no other gate has.
     name: String,
-    surroundings: Surroundings,
+    shared: SharedParts,
     generation: RwLock<Arc<Generation>>,
     list_use: RwLock<Use>,
 }
@@ -104,15 +104,9 @@ impl Following {
     ///
     /// # Errors
     /// Fails if the URL of MySQL is invalid, which the check of the configuration rules out.
-    pub fn begin(system: &System, name: String, surroundings: Surroundings) -> anyhow::Result<Self> {
-        let generation = RwLock::new(Arc::new(surroundings.generation(system)?));
-        Ok(Self {
-            given: system.clone(),
-            name,
-            surroundings,
-            generation,
-            list_use: RwLock::new(Use::NotSeen),
-        })
+    pub fn begin(system: &System, name: String, shared: SharedParts) -> anyhow::Result<Self> {
+        let generation = RwLock::new(Arc::new(shared.generation(system)?));
+        Ok(Self { given: system.clone(), name, shared, generation, list_use: RwLock::new(Use::NotSeen) })
     }
 
     /// The parts that answer requests now.
@@ -216,7 +210,7 @@ impl Following {
     async fn go_on(&self, system: &System, list: &[String]) {
         let before = self.now();
         before.gates.end_work(&self.name).await;
-        let next = match self.surroundings.generation(system) {
+        let next = match self.shared.generation(system) {
             Ok(next) => Arc::new(next),
             Err(error) => return self.let_go(&before.gates, format!("{error:#}")).await,
         };
