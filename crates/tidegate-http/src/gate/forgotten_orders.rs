@@ -82,7 +82,7 @@ impl ForgottenOrders {
 
 /// Whether a reply to a request with a key may mean that Redis has lost the order of that request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Suspicion {
+pub enum LostOrderCheck {
     /// Redis knows an order of this user, or a second one that a worker released. MySQL is always asked.
     Always,
     /// Many clients get this reply in a rush, so MySQL is asked only if a recent failover may be the cause.
@@ -91,7 +91,7 @@ pub enum Suspicion {
     Never,
 }
 
-impl Suspicion {
+impl LostOrderCheck {
     pub const fn of(reply: &Result<AdmitReply, ScriptError>) -> Self {
         use AdmitReply as Reply;
         match reply {

@@ -10,7 +10,7 @@ use tidegate_orders::{
 use tokio::time::timeout;
 
 use super::{
-    forgotten_orders::Suspicion,
+    forgotten_orders::LostOrderCheck,
     gates::{Gates, NoVoucher, PartitionGate},
     problem::{Admitted, Problem, ProblemKind, When, outcome},
     refusals::Refusals,
@@ -107,10 +107,10 @@ impl Ordering {
             Err(ScriptError::Unreachable(_)) => return Err(ProblemKind::Unsure.into()),
             Err(error) => (admission, Err(error)),
         };
-        let is_suspect = match Suspicion::of(&reply) {
-            Suspicion::Always => true,
-            Suspicion::AfterFailover => gate.last_reconnect.is_recent(),
-            Suspicion::Never => false,
+        let is_suspect = match LostOrderCheck::of(&reply) {
+            LostOrderCheck::Always => true,
+            LostOrderCheck::AfterFailover => gate.last_reconnect.is_recent(),
+            LostOrderCheck::Never => false,
         };
         if is_suspect && let Some(admitted) = self.forgotten(gate, &admission).await {
             return Ok(admitted);
