@@ -21,7 +21,7 @@ use tidegate_stream::Observer;
 use tokio::sync::oneshot;
 
 use self::{
-    client::Failure, exporter::TellingExporter, lane::LaneTrace, permits::SpanPermits, span::OrderSpans,
+    client::Failure, exporter::LoggingExporter, lane::LaneTrace, permits::SpanPermits, span::OrderSpans,
 };
 use super::variable;
 use crate::settings::ProcessSettings;
@@ -69,7 +69,7 @@ impl Traces {
         let queue = variable(OTEL_BSP_MAX_QUEUE_SIZE).and_then(|size| size.parse().ok()).unwrap_or(QUEUE);
         let permits = Arc::new(SpanPermits::new(queue));
         let processor =
-            BatchSpanProcessor::builder(TellingExporter::new(exporter, Arc::clone(&permits), failure))
+            BatchSpanProcessor::builder(LoggingExporter::new(exporter, Arc::clone(&permits), failure))
                 .with_batch_config(BatchConfigBuilder::default().with_max_queue_size(queue).build())
                 .build();
         let asks_sampler = sampler.is_none();

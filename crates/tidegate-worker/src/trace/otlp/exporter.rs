@@ -14,12 +14,12 @@ use opentelemetry_sdk::{
 
 use super::{
     client::Failure,
-    permits::{SpanPermits, TELL_EVERY},
+    permits::{LOG_EVERY, SpanPermits},
 };
 
 /// An exporter that logs its errors and returns none. If spans cannot be sent, they are lost, with no other effect.
 #[derive(Debug)]
-pub struct TellingExporter<E> {
+pub struct LoggingExporter<E> {
     exporter: E,
     permits: Arc<SpanPermits>,
     failure: Failure,
@@ -33,7 +33,7 @@ struct Trouble {
     lost: usize,
 }
 
-impl<E> TellingExporter<E> {
+impl<E> LoggingExporter<E> {
     /// Creates an exporter that frees `permits` as it sends. `failure` has the reason for a network failure.
     pub fn new(exporter: E, permits: Arc<SpanPermits>, failure: Failure) -> Self {
         Self { exporter, permits, failure, trouble: Mutex::default() }
@@ -57,7 +57,7 @@ impl<E> TellingExporter<E> {
             Ok(()) => {}
             Err(error) => {
                 trouble.lost += spans;
-                if !trouble.is_open && trouble.told.is_none_or(|told| told.elapsed() >= TELL_EVERY) {
+                if !trouble.is_open && trouble.told.is_none_or(|told| told.elapsed() >= LOG_EVERY) {
                     (trouble.is_open, trouble.told) = (true, Some(Instant::now()));
                     tracing::warn!(
                         error = self.why(&error),
@@ -69,7 +69,7 @@ impl<E> TellingExporter<E> {
     }
 }
 
-impl<E: SpanExporter> SpanExporter for TellingExporter<E> {
+impl<E: SpanExporter> SpanExporter for LoggingExporter<E> {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
         let spans = batch.len();
         self.permits.leave(spans);

@@ -13,7 +13,7 @@ use std::{
 };
 
 /// The pause between two warnings of the same kind about traces.
-pub const TELL_EVERY: Duration = Duration::from_secs(60);
+pub const LOG_EVERY: Duration = Duration::from_secs(60);
 
 /// The permits of the library's queue.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ impl SpanPermits {
         }
         let orders = self.untraced.fetch_add(1, Relaxed) + 1;
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        if told.is_none_or(|told| told.elapsed() >= TELL_EVERY) {
+        if told.is_none_or(|told| told.elapsed() >= LOG_EVERY) {
             *told = Some(Instant::now());
             tracing::warn!(orders, "there are more traces than can be sent, so some orders have none");
         }
