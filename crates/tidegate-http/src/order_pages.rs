@@ -22,7 +22,7 @@ pub use self::{
 };
 use self::{
     event_stream::{EventStream, event_id},
-    order_watch::{Asked, Told},
+    order_watch::{Asked, LastProgress},
 };
 use crate::answer::{Answer, JSON, answer};
 
@@ -102,7 +102,7 @@ impl OrderPages {
     /// status 204, which tells an `EventSource` to stop reconnecting.
     fn events(
         &self,
-        told: watch::Receiver<Told>,
+        told: watch::Receiver<LastProgress>,
         progress: &OrderProgress,
         room: OwnedSemaphorePermit,
         headers: &HeaderMap,
@@ -117,13 +117,14 @@ impl OrderPages {
     }
 }
 
-async fn first_look(told: &mut watch::Receiver<Told>) -> Result<Arc<OrderProgress>, Arc<str>> {
-    let looked = timeout(FIRST_LOOK_WITHIN, told.wait_for(|told| !matches!(told, Told::NotYet))).await;
+async fn first_look(told: &mut watch::Receiver<LastProgress>) -> Result<Arc<OrderProgress>, Arc<str>> {
+    let looked =
+        timeout(FIRST_LOOK_WITHIN, told.wait_for(|told| !matches!(told, LastProgress::NotYet))).await;
     match looked {
         Ok(Ok(told)) => match &*told {
-            Told::Is(progress) => Ok(Arc::clone(progress)),
-            Told::Failed(why) => Err(Arc::clone(why)),
-            Told::NotYet => Err("the stores were not queried".into()),
+            LastProgress::Is(progress) => Ok(Arc::clone(progress)),
+            LastProgress::Failed(why) => Err(Arc::clone(why)),
+            LastProgress::NotYet => Err("the stores were not queried".into()),
         },
         _ => Err("the stores do not answer".into()),
     }

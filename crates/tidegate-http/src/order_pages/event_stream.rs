@@ -11,7 +11,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::order_watch::Told;
+use super::order_watch::LastProgress;
 
 /// The longest time that a stream lasts. Then its client connects again and gets the present state.
 pub const STREAM_WITHIN: Duration = Duration::from_secs(300);
@@ -23,7 +23,7 @@ const RETRY_MS: u32 = 2_000;
 /// The state of one event stream.
 #[derive(Debug)]
 pub struct EventStream {
-    told: watch::Receiver<Told>,
+    told: watch::Receiver<LastProgress>,
     last: Option<Arc<OrderProgress>>,
     ends_at: Instant,
     stop: CancellationToken,
@@ -34,7 +34,11 @@ pub struct EventStream {
 impl EventStream {
     /// Creates a stream of the changes that `told` reports. It ends after a limited time, at `stop`, or after the
     /// final state. `room` is released when the stream is dropped.
-    pub fn new(told: watch::Receiver<Told>, stop: CancellationToken, room: OwnedSemaphorePermit) -> Self {
+    pub fn new(
+        told: watch::Receiver<LastProgress>,
+        stop: CancellationToken,
+        room: OwnedSemaphorePermit,
+    ) -> Self {
         let ends_at = Instant::now() + STREAM_WITHIN;
         Self { told, last: None, ends_at, stop, is_over: false, _room: room }
     }
@@ -66,7 +70,7 @@ impl EventStream {
 
     /// The event for a change of the order, if it has changed. A failed query changes nothing.
     fn change(&mut self) -> Option<String> {
-        let Told::Is(progress) = self.told.borrow_and_update().clone() else { return None };
+        let LastProgress::Is(progress) = self.told.borrow_and_update().clone() else { return None };
         if self.last.as_ref().is_some_and(|last| progress.is_same_as(last)) {
             return None;
         }
@@ -101,8 +105,8 @@ mod tests {
 
     use super::*;
 
-    fn told(state: OrderState, step: u32) -> Told {
-        Told::Is(Arc::new(OrderProgress {
+    fn told(state: OrderState, step: u32) -> LastProgress {
+        LastProgress::Is(Arc::new(OrderProgress {
             order: 7.try_into().unwrap(),
             state,
             step,
@@ -118,7 +122,7 @@ mod tests {
         }))
     }
 
-    fn stream(first: Told) -> (watch::Sender<Told>, EventStream, Arc<Semaphore>) {
+    fn stream(first: LastProgress) -> (watch::Sender<LastProgress>, EventStream, Arc<Semaphore>) {
         let (sender, receiver) = watch::channel(first);
         let room = Arc::new(Semaphore::new(1));
         let permit = Arc::clone(&room).try_acquire_owned().unwrap();
@@ -132,7 +136,7 @@ mod tests {
         assert!(first.starts_with("retry: 2000\nid: 0-waiting\ndata: {\"order\":\"7\""), "{first}");
         sender.send_replace(told(OrderState::Waiting, 0));
         assert_eq!(stream.change(), None);
-        sender.send_replace(Told::Failed("MySQL is away".into()));
+        sender.send_replace(LastProgress::Failed("MySQL is away".into()));
         assert_eq!(stream.change(), None, "a failed look changes nothing");
         sender.send_replace(told(OrderState::Used, 2));
         assert!(stream.next().await.unwrap().starts_with("id: 2-used\n"));
@@ -149,7 +153,7 @@ mod tests {
         assert_eq!(late.next().await.as_deref(), Some(": come again\n\n"));
         assert_eq!(late.next().await, None);
 
-        let (_sender, mut stopped, _room) = stream(Told::NotYet);
+        let (_sender, mut stopped, _room) = stream(LastProgress::NotYet);
         stopped.stop.cancel();
         assert_eq!(stopped.next().await.as_deref(), Some(": the server stops\n\n"));
         assert_eq!(stopped.next().await, None);

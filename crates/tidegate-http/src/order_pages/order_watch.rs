@@ -44,7 +44,7 @@ pub type Asked = (OrderId, Option<VoucherId>);
 
 /// The latest knowledge about an order.
 #[derive(Clone, Debug)]
-pub enum Told {
+pub enum LastProgress {
     /// No query has ended yet.
     NotYet,
     /// The last query found this progress.
@@ -64,7 +64,7 @@ pub struct OrderWatch {
 #[derive(Debug)]
 struct Watched {
     order: WatchedOrder,
-    told: watch::Sender<Told>,
+    told: watch::Sender<LastProgress>,
 }
 
 impl OrderWatch {
@@ -79,11 +79,11 @@ impl OrderWatch {
     }
 
     /// Starts to watch an order, until the receiver is dropped. The first result follows soon.
-    pub fn ask(&self, asked: Asked) -> watch::Receiver<Told> {
+    pub fn ask(&self, asked: Asked) -> watch::Receiver<LastProgress> {
         let told = match self.asked().entry(asked) {
             std::collections::hash_map::Entry::Occupied(watched) => watched.get().told.subscribe(),
             std::collections::hash_map::Entry::Vacant(vacant) => {
-                let (told, receiver) = watch::channel(Told::NotYet);
+                let (told, receiver) = watch::channel(LastProgress::NotYet);
                 let (order, voucher) = asked;
                 vacant.insert(Watched { order: WatchedOrder::new(order, voucher), told });
                 receiver
@@ -152,12 +152,12 @@ impl OrderWatch {
                 .unwrap_or_else(|_| Err(anyhow::anyhow!("the stores did not answer within {LOOK_WITHIN:?}"))),
             Err(error) => Err(error),
         };
-        let told: Vec<Told> = match looked {
-            Ok(all) => all.into_iter().map(|progress| Told::Is(Arc::new(progress))).collect(),
+        let told: Vec<LastProgress> = match looked {
+            Ok(all) => all.into_iter().map(|progress| LastProgress::Is(Arc::new(progress))).collect(),
             Err(error) => {
                 let why: Arc<str> = error_chain(&error).into();
                 tracing::debug!(error = %why, "could not query the orders that clients ask for");
-                vec![Told::Failed(why); asked.len()]
+                vec![LastProgress::Failed(why); asked.len()]
             }
         };
         let mut watched = self.asked();
