@@ -19,7 +19,7 @@ use tidegate_operations::{
 
 use super::{
     format::{age, lasting, time_of_day},
-    grid::{Cell, Tone},
+    grid::{Cell, Severity},
     observations::{Observations, SourceOutage},
     worker_page::WorkerPage,
 };
@@ -42,14 +42,14 @@ pub fn alerts(
     };
     let stores = [("Redis", observations.redis.outage()), ("MySQL", observations.mysql.outage())];
     let stores = stores.into_iter().filter_map(|(store, outage)| Some(is_away(store, outage?)));
-    alerts.extend(stores.map(|text| Cell::new(text, Tone::Bad)));
+    alerts.extend(stores.map(|text| Cell::new(text, Severity::Bad)));
     alerts.extend(worker.map(worker_alerts).unwrap_or_default());
     if let Some(redis) = observations.redis.current() {
         alerts.extend(redis.pause.as_ref().map(pause_alert));
         alerts.extend(no_worker_alert(observations, redis, clock));
         alerts.extend(stream_alerts(&redis.stream));
         let differ = redis.reconciled.as_ref().and_then(Reconciled::sentence);
-        alerts.extend(differ.map(|text| Cell::new(text, Tone::Warn)));
+        alerts.extend(differ.map(|text| Cell::new(text, Severity::Warn)));
     }
     if let Some(late) = worker.and_then(|page| worker_late(observations, page, now)) {
         alerts.push(late);
@@ -57,7 +57,7 @@ pub fn alerts(
     // A worker that never answered is on another machine.
     if let (Some(page), Some(outage)) = (observations.worker.last(), observations.worker.outage()) {
         let worker = format!("worker {}", printable(&page.worker.name));
-        alerts.push(Cell::new(is_away(&worker, outage), Tone::Warn));
+        alerts.push(Cell::new(is_away(&worker, outage), Severity::Warn));
     }
     alerts
 }
@@ -66,7 +66,7 @@ pub fn alerts(
 fn worker_late(observations: &Observations, page: &WorkerPage, now: Instant) -> Option<Cell> {
     let age = observations.worker.age(now).filter(|age| *age > observations.every + LATE)?;
     let text = format!("the status of worker {} is {} old", printable(&page.worker.name), lasting(age));
-    Some(Cell::new(text, Tone::Warn))
+    Some(Cell::new(text, Severity::Warn))
 }
 
 fn worker_alerts(page: &WorkerPage) -> Vec<Cell> {
@@ -75,24 +75,24 @@ fn worker_alerts(page: &WorkerPage) -> Vec<Cell> {
     let outage = worker.breaker.as_ref().map(|outage| {
         let silent = age(outage.lasting_s);
         let text = format!("worker {name} has read nothing for {silent}: {}: {}", outage.store, outage.error);
-        Cell::new(printable(&text), Tone::Bad)
+        Cell::new(printable(&text), Severity::Bad)
     });
     let stuck = worker.lanes.iter().filter(|lane| lane.is_stuck).map(|lane| {
         let text = format!("lane {} is stuck: {} for {}", lane.consumer, lane.doing(), age(lane.lasting_s));
-        Cell::new(printable(&text), Tone::Bad)
+        Cell::new(printable(&text), Severity::Bad)
     });
     // The pause of all workers has its own alert, with the name of the operator.
     let pauses = worker.paused.iter().filter(|pause| pause.reason != FLEET).map(|pause| {
         let text = format!("worker {name} has been paused for {}: {}", age(pause.lasting_s), pause.reason);
-        Cell::new(printable(&text), Tone::Warn)
+        Cell::new(printable(&text), Severity::Warn)
     });
     let phase = (worker.phase != "running").then(|| format!("worker {name} is {}", worker.phase));
-    let phase = phase.map(|text| Cell::new(printable(&text), Tone::Warn));
+    let phase = phase.map(|text| Cell::new(printable(&text), Severity::Warn));
     outage.into_iter().chain(stuck).chain(pauses).chain(phase).collect()
 }
 
 fn pause_alert(pause: &FleetPause) -> Cell {
-    Cell::new(format!("the workers are paused {}: {}", pause.origin(), pause.end()), Tone::Warn)
+    Cell::new(format!("the workers are paused {}: {}", pause.origin(), pause.end()), Severity::Warn)
 }
 
 /// The alert that no worker is alive, in the words of `tidegate doctor` and `tidegate status`.
@@ -105,18 +105,19 @@ fn no_worker_alert(observations: &Observations, redis: &RedisOverview, clock: Ti
         OpenSale::among(sales, clock.as_millisecond())
     });
     let found = no_worker::judge(&redis.stream, &open);
-    let tone = if found.level == Level::Error { Tone::Bad } else { Tone::Warn };
-    Some(Cell::new(format!("{}: start one with tidegate worker", found.what), tone))
+    let severity = if found.level == Level::Error { Severity::Bad } else { Severity::Warn };
+    Some(Cell::new(format!("{}: start one with tidegate worker", found.what), severity))
 }
 
 fn stream_alerts(stream: &StreamView) -> Vec<Cell> {
     let mut alerts = Vec::new();
     if !["stream", "none"].contains(&stream.kind.as_str()) {
-        alerts.push(Cell::new(format!("{} is not a stream but a {}", stream.name, stream.kind), Tone::Bad));
+        alerts
+            .push(Cell::new(format!("{} is not a stream but a {}", stream.name, stream.kind), Severity::Bad));
     } else if !stream.group_exists {
         alerts.push(Cell::new(
             format!("there is no group {} yet: a worker creates it", stream.group),
-            Tone::Warn,
+            Severity::Warn,
         ));
     }
     let gone = stream.consumers.iter().filter(|consumer| !consumer.alive && consumer.pending > 0);
@@ -124,7 +125,7 @@ fn stream_alerts(stream: &StreamView) -> Vec<Cell> {
     if gone > 0 {
         let (held, gone) = (counted(held, "entry"), counted(gone, "consumer"));
         let text = format!("held by processes that are gone: {held} of {gone}");
-        alerts.push(Cell::new(text, Tone::Warn));
+        alerts.push(Cell::new(text, Severity::Warn));
     }
     alerts
 }

@@ -8,7 +8,7 @@ use ratatui::{
 
 use super::{
     format::{width, wrap},
-    grid::{Grid, Tone},
+    grid::{Grid, Severity},
     view::TopView,
 };
 
@@ -57,7 +57,7 @@ fn lines(view: &TopView, paging: Paging, columns: usize, height: usize) -> Vec<L
     if keys > 0 {
         lines.resize(height - keys, Line::default());
         let told = if paging == Paging::One { KEYS } else { KEYS_OF_PAGES };
-        lines.push(Line::styled(told, tint(Tone::Old)));
+        lines.push(Line::styled(told, tint(Severity::Old)));
     }
     lines
 }
@@ -68,13 +68,13 @@ fn title(view: &TopView, columns: usize) -> Line<'static> {
     let subject: String = view.subject.chars().take(room).collect();
     let space = " ".repeat(room.saturating_sub(width(&subject)));
     let mut spans = vec![Span::styled(format!("{subject}{space}"), Modifier::BOLD)];
-    spans.extend(view.state.iter().map(|cell| Span::styled(format!("  {}", cell.text), tint(cell.tone))));
+    spans.extend(view.state.iter().map(|cell| Span::styled(format!("  {}", cell.text), tint(cell.severity))));
     Line::from(spans).style(Modifier::REVERSED)
 }
 
 fn alerts(view: &TopView, columns: usize, most: usize) -> Vec<Line<'static>> {
     let lines = view.alerts.iter().flat_map(|alert| {
-        let style = tint(alert.tone);
+        let style = tint(alert.severity);
         wrap(&alert.text, columns).into_iter().map(move |line| Line::styled(line, style))
     });
     lines.take(most).collect()
@@ -88,7 +88,8 @@ fn section(lines: &mut Vec<Line<'static>>, grid: &Grid, columns: usize, height: 
     }
     lines.extend(std::iter::repeat_n(Line::default(), space));
     for (at, cells) in grid.lines(columns, height).into_iter().enumerate() {
-        let line = Line::from_iter(cells.into_iter().map(|cell| Span::styled(cell.text, tint(cell.tone))));
+        let line =
+            Line::from_iter(cells.into_iter().map(|cell| Span::styled(cell.text, tint(cell.severity))));
         lines.push(if at == 0 { line.style(Modifier::BOLD | Modifier::UNDERLINED) } else { line });
     }
 }
@@ -103,13 +104,13 @@ fn share(rest: usize, above: usize, below: usize) -> (usize, usize) {
     (given, below.min(rest - given))
 }
 
-fn tint(tone: Tone) -> Style {
-    match tone {
-        Tone::Plain => Style::new(),
-        Tone::Old => Style::new().add_modifier(Modifier::DIM),
-        Tone::Good => Style::new().fg(Color::Green),
-        Tone::Warn => Style::new().fg(Color::Yellow),
-        Tone::Bad => Style::new().fg(Color::Red).add_modifier(Modifier::BOLD),
+fn tint(severity: Severity) -> Style {
+    match severity {
+        Severity::Plain => Style::new(),
+        Severity::Old => Style::new().add_modifier(Modifier::DIM),
+        Severity::Good => Style::new().fg(Color::Green),
+        Severity::Warn => Style::new().fg(Color::Yellow),
+        Severity::Bad => Style::new().fg(Color::Red).add_modifier(Modifier::BOLD),
     }
 }
 

@@ -10,7 +10,7 @@ const NOTE_LEAST: usize = 16;
 
 /// The meaning of a text: how good or bad its message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tone {
+pub enum Severity {
     /// A text without a special meaning.
     Plain,
     /// A value that was read a while ago.
@@ -23,29 +23,29 @@ pub enum Tone {
     Bad,
 }
 
-/// A text with its tone.
+/// A text with its severity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cell {
     /// The text of the cell.
     pub text: String,
-    /// The tone of the cell.
-    pub tone: Tone,
+    /// The severity of the cell.
+    pub severity: Severity,
 }
 
 impl Cell {
-    /// Creates a text with a tone.
-    pub fn new(text: impl Into<String>, tone: Tone) -> Self {
-        Self { text: text.into(), tone }
+    /// Creates a text with a severity.
+    pub fn new(text: impl Into<String>, severity: Severity) -> Self {
+        Self { text: text.into(), severity }
     }
 
     /// Creates a text without a special meaning.
     pub fn plain(text: impl Into<String>) -> Self {
-        Self::new(text, Tone::Plain)
+        Self::new(text, Severity::Plain)
     }
 
     /// Returns the cell, marked as old if `is_old`.
     pub fn old_if(self, is_old: bool) -> Self {
-        if is_old { Self { tone: Tone::Old, ..self } } else { self }
+        if is_old { Self { severity: Severity::Old, ..self } } else { self }
     }
 }
 
@@ -100,9 +100,9 @@ impl Grid {
         let shown = if is_cut { self.rows.len().min(room.saturating_sub(1)) } else { self.rows.len() };
         lines.extend(self.rows[..shown].iter().map(|row| self.line(row, &fit)));
         if self.rows.is_empty() {
-            lines.push(vec![Cell::new(self.empty, Tone::Old)]);
+            lines.push(vec![Cell::new(self.empty, Severity::Old)]);
         } else if is_cut {
-            lines.push(vec![Cell::new(self.rest(shown), Tone::Old)]);
+            lines.push(vec![Cell::new(self.rest(shown), Severity::Old)]);
         }
         lines.truncate(height);
         lines
@@ -128,7 +128,7 @@ impl Grid {
                 };
                 let space = " ".repeat(columns.saturating_sub(width(&text)));
                 let text = if matches!(kind, Kind::Number(_)) { space + &text } else { text + &space };
-                Cell::new(if at == 0 { text } else { format!("{gap}{text}") }, cell.tone)
+                Cell::new(if at == 0 { text } else { format!("{gap}{text}") }, cell.severity)
             });
         padded.collect()
     }

@@ -9,7 +9,7 @@ use tidegate_operations::status::StreamView;
 use super::{
     alerts::alerts,
     format::{UNKNOWN, age, count, or_unknown, rate, time_of_day},
-    grid::{Cell, Grid, Kind, Tone},
+    grid::{Cell, Grid, Kind, Severity},
     observations::Observations,
     view::{AGE, COUNT, RATE, TopView, age_tone, dead_tone, reads_this, store_state},
 };
@@ -41,11 +41,11 @@ pub fn overview(partitions: &[(String, Observations)], now: Instant, clock: Time
         let worker = own.worker.current().filter(|page| reads_this(own, page));
         let alerts = alerts(own, worker, now, clock).into_iter();
         alerts
-            .map(|alert| Cell::new(format!("{{{}}} {}", printable(tag), alert.text), alert.tone))
+            .map(|alert| Cell::new(format!("{{{}}} {}", printable(tag), alert.text), alert.severity))
             .collect::<Vec<_>>()
     };
     let mut alerts: Vec<Cell> = partitions.iter().flat_map(of_partition).collect();
-    alerts.sort_by_key(|alert| alert.tone != Tone::Bad);
+    alerts.sort_by_key(|alert| alert.severity != Severity::Bad);
     TopView {
         subject: format!("tidegate top  {} partitions", partitions.len()),
         state: vec![Cell::plain(time_of_day(clock, Duration::ZERO))],

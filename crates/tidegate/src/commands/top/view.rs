@@ -14,7 +14,7 @@ use tidegate_stream::SetAsideNote;
 use super::{
     alerts::alerts,
     format::{UNKNOWN, age, count, lasting, or_unknown, rate, time_of_day},
-    grid::{Cell, Grid, Kind, Tone},
+    grid::{Cell, Grid, Kind, Severity},
     observations::{Observations, Observed},
     worker_page::{ReportedLane, WorkerPage},
 };
@@ -83,9 +83,9 @@ pub(super) fn reads_this(observations: &Observations, page: &WorkerPage) -> bool
 
 pub(super) fn store_state<T>(store: &str, observed: &Observed<T>) -> Cell {
     match (observed.outage(), observed.last()) {
-        (Some(_), _) => Cell::new(format!("{store} away"), Tone::Bad),
-        (None, Some(_)) => Cell::new(format!("{store} ok"), Tone::Good),
-        (None, None) => Cell::new(format!("{store} ?"), Tone::Warn),
+        (Some(_), _) => Cell::new(format!("{store} away"), Severity::Bad),
+        (None, Some(_)) => Cell::new(format!("{store} ok"), Severity::Good),
+        (None, None) => Cell::new(format!("{store} ?"), Severity::Warn),
     }
 }
 
@@ -159,16 +159,16 @@ fn newest(letters: &NewestLetters) -> String {
     format!("last {} ago: {}", lasting(Duration::from_secs_f64(newest_s)), reasons.join(", "))
 }
 
-pub(super) fn age_tone(seconds: Option<f64>) -> Tone {
+pub(super) fn age_tone(seconds: Option<f64>) -> Severity {
     match seconds {
-        Some(BAD_AGE_S..) => Tone::Bad,
-        Some(WARN_AGE_S..) => Tone::Warn,
-        _ => Tone::Plain,
+        Some(BAD_AGE_S..) => Severity::Bad,
+        Some(WARN_AGE_S..) => Severity::Warn,
+        _ => Severity::Plain,
     }
 }
 
-pub(super) fn dead_tone(stream: Option<&StreamView>) -> Tone {
-    if stream.is_some_and(|stream| stream.dead_letters > 0) { Tone::Warn } else { Tone::Plain }
+pub(super) fn dead_tone(stream: Option<&StreamView>) -> Severity {
+    if stream.is_some_and(|stream| stream.dead_letters > 0) { Severity::Warn } else { Severity::Plain }
 }
 
 fn consumers(observations: &Observations, worker: Option<&WorkerPage>) -> Grid {
@@ -247,18 +247,18 @@ fn consumer_cells(consumer: Option<&Consumer>) -> [Cell; 3] {
     };
     let process = match (alive, pending) {
         (true, _) => Cell::plain("alive"),
-        (false, 0) => Cell::new("gone", Tone::Warn),
-        (false, _) => Cell::new("gone", Tone::Bad),
+        (false, 0) => Cell::new("gone", Severity::Warn),
+        (false, _) => Cell::new("gone", Severity::Bad),
     };
     [Cell::plain(count(*pending)), Cell::plain(age(*idle_s)), process]
 }
 
 fn lane_cells(lane: Option<&ReportedLane>) -> [Cell; 3] {
     let Some(lane) = lane else { return [(); 3].map(|()| Cell::plain("")) };
-    let tone = if lane.is_stuck { Tone::Bad } else { Tone::Plain };
+    let severity = if lane.is_stuck { Severity::Bad } else { Severity::Plain };
     [
-        Cell::new(lane.doing(), tone),
-        Cell::new(age(lane.lasting_s), tone),
+        Cell::new(lane.doing(), severity),
+        Cell::new(age(lane.lasting_s), severity),
         Cell::plain(count(lane.in_progress)),
     ]
 }
@@ -297,13 +297,13 @@ fn voucher_cells(
     let redis = or_unknown(stock.map(count));
     let to_deduct = or_unknown(stock.map(|stock| count(units_to_deduct(row.stock, stock))));
     let state = SaleState::of(row, sale, clock.as_millisecond());
-    let tone = if state == SaleState::On { Tone::Plain } else { Tone::Warn };
+    let severity = if state == SaleState::On { Severity::Plain } else { Severity::Warn };
     vec![
         Cell::plain(row.voucher.to_string()),
         Cell::plain(redis).old_if(redis_away),
         Cell::plain(count(row.stock)).old_if(mysql_away),
         Cell::plain(to_deduct).old_if(redis_away || mysql_away),
-        Cell::new(state.words(), tone).old_if(redis_away),
+        Cell::new(state.words(), severity).old_if(redis_away),
     ]
 }
 
