@@ -60,12 +60,12 @@ pub struct Cause {
     /// The key within the kind: the id of an account, for example; 0 if the kind has only one cause.
     pub key: u64,
     /// The order in which its entries are tried.
-    pub first: FirstTried,
+    pub first: RetryOrder,
 }
 
 /// The order in which entries of a cause are tried.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum FirstTried {
+pub enum RetryOrder {
     /// The entries that were not tried for the longest time come first. So an entry that waits for something else as
     /// well does not delay the others.
     #[default]
@@ -79,14 +79,14 @@ impl Cause {
     /// Creates a cause whose entries can be done in any order.
     #[must_use]
     pub const fn new(kind: &'static str, key: u64) -> Self {
-        Self { kind, key, first: FirstTried::LongestUntried }
+        Self { kind, key, first: RetryOrder::LongestUntried }
     }
 
     /// Creates a cause whose entries must be done in stream order. Its key must not be 0: entries of a kind that has
     /// too many causes wait under key 0.
     #[must_use]
     pub const fn in_order(kind: &'static str, key: u64) -> Self {
-        Self { kind, key, first: FirstTried::Oldest }
+        Self { kind, key, first: RetryOrder::Oldest }
     }
 
     /// Returns the shared cause, for entries of a kind that has too many causes to keep apart.
@@ -96,7 +96,7 @@ impl Cause {
 
     /// Returns whether this is such a shared cause, of entries that must be done in order.
     pub(crate) const fn is_shared(self) -> bool {
-        self.key == 0 && matches!(self.first, FirstTried::Oldest)
+        self.key == 0 && matches!(self.first, RetryOrder::Oldest)
     }
 
     /// The cause of a batch that failed or timed out as a whole: it is unknown which of its entries caused that, and

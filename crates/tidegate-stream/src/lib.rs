@@ -107,7 +107,7 @@ pub use counters::{BatchReport, Counters, Counts, count_reconnects};
 pub use entry::{Delivery, Entry, EntryId, PendingEntry};
 pub use exclusive::Exclusive;
 pub use group_inspector::GroupInspector;
-pub use handler::{Cause, DeadLetterReason, FirstTried, Handled, Handler, Outage, Outcome};
+pub use handler::{Cause, DeadLetterReason, Handled, Handler, Outage, Outcome, RetryOrder};
 pub use histogram::{Histogram, HistogramSnapshot};
 pub use inspect::{
     ConsumerInfo, GroupStatus, KeyKind, StreamStatus, Undelivered, age_ms, has_group, inspect, server_time_ms,

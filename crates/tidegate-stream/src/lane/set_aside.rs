@@ -12,7 +12,7 @@ use crate::{
     backoff,
     causes::Causes,
     entry::EntryId,
-    handler::{Cause, FirstTried},
+    handler::{Cause, RetryOrder},
     lane_wakes::LaneWakes,
     stream::MOST_FETCHED,
 };
@@ -164,7 +164,7 @@ impl SetAside {
             due: None,
             failures: 1,
             share: match cause {
-                Cause::UNKNOWN | Cause { first: FirstTried::Oldest, .. } => self.batch.max(TRIAL_ENTRIES),
+                Cause::UNKNOWN | Cause { first: RetryOrder::Oldest, .. } => self.batch.max(TRIAL_ENTRIES),
                 _ => trial_size(cause),
             },
         });
@@ -173,8 +173,8 @@ impl SetAside {
             waiting.ids.reserve_exact(1);
         }
         match cause.first {
-            FirstTried::LongestUntried => waiting.ids.push_back(id),
-            FirstTried::Oldest => {
+            RetryOrder::LongestUntried => waiting.ids.push_back(id),
+            RetryOrder::Oldest => {
                 waiting.insert(id);
                 self.wakes.await_cause(awaited, cause, id);
             }
@@ -208,8 +208,8 @@ impl SetAside {
     /// Schedules a trial of a few entries of a cause after the wait for this number of failures.
     fn try_later(&mut self, cause: Cause, failures: u32, now: Instant) {
         let most = match cause.first {
-            FirstTried::LongestUntried => RETRY_MAX,
-            FirstTried::Oldest => {
+            RetryOrder::LongestUntried => RETRY_MAX,
+            RetryOrder::Oldest => {
                 let others = u32::try_from(self.causes_of(cause.kind) / SLOWER_BY).unwrap_or(u32::MAX);
                 RETRY_MAX.saturating_mul(others.saturating_add(1)).min(RETRY_MAX_IN_ORDER)
             }
@@ -226,8 +226,8 @@ impl SetAside {
 
     fn trials_of(&mut self, cause: Cause) -> &mut Trials {
         match cause.first {
-            FirstTried::LongestUntried => &mut self.trials,
-            FirstTried::Oldest => &mut self.trials_in_order,
+            RetryOrder::LongestUntried => &mut self.trials,
+            RetryOrder::Oldest => &mut self.trials_in_order,
         }
     }
 
@@ -356,7 +356,7 @@ impl SetAside {
         let Some(waiting) = self.waiting.get_mut(&cause) else { return 0 };
         waiting.due = None;
         let ids = waiting.take(waiting.share.min(room), cause);
-        if cause.first == FirstTried::Oldest {
+        if cause.first == RetryOrder::Oldest {
             // Settling the tried entries wakes the lane that has the next one.
             self.wakes.set_oldest(cause, waiting.ids.front().copied());
         }
@@ -378,8 +378,8 @@ impl SetAside {
             let looked_at = done.len() + tried.moved + tried.came_back;
             let was_in_vain = self.judge(cause, &left, looked_at, tried.came_back, now);
             match cause.first {
-                FirstTried::LongestUntried => in_vain |= was_in_vain,
-                FirstTried::Oldest => {
+                RetryOrder::LongestUntried => in_vain |= was_in_vain,
+                RetryOrder::Oldest => {
                     tried_in_order += 1;
                     in_vain_in_order += usize::from(was_in_vain);
                 }
@@ -411,7 +411,7 @@ impl SetAside {
         let failures = waiting.failures;
         if looked_at == 0 {
             // There was no room for any of them: that says nothing about the cause.
-        } else if cause.first == FirstTried::Oldest {
+        } else if cause.first == RetryOrder::Oldest {
             waiting.judge_in_order(looked_at, went_well, self.batch);
         } else if went_well * 2 >= looked_at {
             waiting.failures = 0;
@@ -426,7 +426,7 @@ impl SetAside {
             waiting.failures = 1;
         }
         let is_over = waiting.failures == 0;
-        if cause.first == FirstTried::Oldest {
+        if cause.first == RetryOrder::Oldest {
             self.wakes.set_oldest(cause, waiting.ids.front().copied());
         }
         if waiting.ids.is_empty() {
@@ -464,7 +464,7 @@ impl SetAside {
             let ids = Vec::from(tried.ids);
             if let Some(waiting) = self.waiting.get_mut(&cause) {
                 waiting.put_back(&ids, cause);
-                if let Some(oldest) = ids.first().filter(|_| cause.first == FirstTried::Oldest) {
+                if let Some(oldest) = ids.first().filter(|_| cause.first == RetryOrder::Oldest) {
                     self.wakes.await_cause(cause, cause, *oldest);
                 }
                 self.try_later(cause, 0, now);
@@ -517,8 +517,8 @@ impl Waiting {
         self.next = ids.first().map_or(self.next, |id| self.next.min(*id));
         for id in ids.iter().rev() {
             match cause.first {
-                FirstTried::LongestUntried => self.ids.push_front(*id),
-                FirstTried::Oldest => self.insert(*id),
+                RetryOrder::LongestUntried => self.ids.push_front(*id),
+                RetryOrder::Oldest => self.insert(*id),
             }
         }
     }
