@@ -94,12 +94,12 @@ pub struct FoundOrders {
     /// The vouchers that have the user among their buyers in Redis.
     pub buyer_of: Vec<VoucherId>,
     /// The parts that were not searched.
-    pub unsearched: Vec<Unsearched>,
+    pub unsearched: Vec<SearchGap>,
 }
 
 /// A part of the stores that was not searched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unsearched {
+pub enum SearchGap {
     /// The orders beyond the requested limit.
     Orders,
     /// The vouchers that have orders in MySQL and no buyers in Redis, except for the [`VOUCHER_LIMIT`] highest ids.
@@ -167,7 +167,7 @@ impl FoundOrders {
         self.orders.sort_by_key(|found| std::cmp::Reverse((found.at_ms, found.order)));
         if self.orders.len() > limit {
             self.orders.truncate(limit);
-            self.unsearched.push(Unsearched::Orders);
+            self.unsearched.push(SearchGap::Orders);
         }
         self
     }
@@ -197,7 +197,7 @@ impl Finder<'_> {
             let ordered = mysql.orders().vouchers(most).await;
             let ordered = ordered.context("Failed to find the vouchers with orders")?;
             if ordered.len() == most {
-                self.found.unsearched.push(Unsearched::Vouchers);
+                self.found.unsearched.push(SearchGap::Vouchers);
             }
             vouchers.extend(ordered);
             vouchers.sort_unstable();
@@ -241,7 +241,7 @@ impl Finder<'_> {
             }
             left -= u64::from(count);
         }
-        self.found.unsearched.push(Unsearched::Pending(budget));
+        self.found.unsearched.push(SearchGap::Pending(budget));
         Ok(())
     }
 
@@ -259,7 +259,7 @@ impl Finder<'_> {
             after = last.id;
             left -= page.len() as u64;
         }
-        self.found.unsearched.push(Unsearched::Unread(budget));
+        self.found.unsearched.push(SearchGap::Unread(budget));
         Ok(())
     }
 
@@ -272,7 +272,7 @@ impl Finder<'_> {
         let names = self.redis.store.inspector().names();
         let (letters, searched) = self.redis.search(&names.dead, all, &mut budget, is_meant, seen).await?;
         if !searched.complete {
-            self.found.unsearched.push(Unsearched::Letters(searched.entries));
+            self.found.unsearched.push(SearchGap::Letters(searched.entries));
         }
         let found = letters.iter().filter_map(|letter| {
             let entry = buried(letter);

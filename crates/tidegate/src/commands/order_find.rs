@@ -7,7 +7,7 @@ use serde::Serialize;
 use tidegate_compare::text::counted;
 use tidegate_operations::{
     Stores,
-    order_find::{FoundOrder, FoundOrders, FoundStatus, OrderFindRequest, Unsearched, find_orders},
+    order_find::{FoundOrder, FoundOrders, FoundStatus, OrderFindRequest, SearchGap, find_orders},
     order_show::VOUCHER_LIMIT,
 };
 use tidegate_orders::{OrderStatus, UserId, VoucherId};
@@ -87,18 +87,18 @@ impl PartitionCommand for OrderFindArgs {
     }
 }
 
-fn left_out(what: Unsearched) -> String {
+fn left_out(what: SearchGap) -> String {
     let only_the_first =
         |looked_at, noun| format!("only the first {} were searched", counted(looked_at, noun));
     match what {
-        Unsearched::Orders => "there are more orders than --limit".to_owned(),
-        Unsearched::Vouchers => format!(
+        SearchGap::Orders => "there are more orders than --limit".to_owned(),
+        SearchGap::Vouchers => format!(
             "of the vouchers that have orders in MySQL and no buyers in Redis, only those among the {VOUCHER_LIMIT} \
              with the highest ids were searched"
         ),
-        Unsearched::Pending(looked_at) => only_the_first(looked_at, "pending entry"),
-        Unsearched::Unread(looked_at) => only_the_first(looked_at, "unread entry"),
-        Unsearched::Letters(looked_at) => {
+        SearchGap::Pending(looked_at) => only_the_first(looked_at, "pending entry"),
+        SearchGap::Unread(looked_at) => only_the_first(looked_at, "unread entry"),
+        SearchGap::Letters(looked_at) => {
             format!("only the last {looked_at} dead letters were searched")
         }
     }
