@@ -12,7 +12,7 @@ use std::{
 use serde_json::Value;
 use tidegate_stream::Histogram;
 
-use super::problem::{Admitted, Problem, ProblemKind, When};
+use super::problem::{AdmissionAttempt, Admitted, Problem, ProblemKind};
 use crate::metrics::{
     catalog,
     families::{Families, number},
@@ -26,7 +26,7 @@ const OTHER: &str = "other";
 /// The counters of requests for orders.
 #[derive(Debug)]
 pub struct GateCounters {
-    admitted: [AtomicU64; When::ALL.len()],
+    admitted: [AtomicU64; AdmissionAttempt::ALL.len()],
     problems: [AtomicU64; ProblemKind::ALL.len()],
     by_limit: Mutex<BTreeMap<String, u64>>,
     connections: AtomicU64,
@@ -80,8 +80,10 @@ impl GateCounters {
     pub(super) fn add_to(&self, families: &mut Families) {
         let counts = |counts: &[AtomicU64]| counts.iter().map(|it| it.load(Relaxed)).collect::<Vec<_>>();
         let (admitted, problems) = (counts(&self.admitted), counts(&self.problems));
-        let words =
-            When::ALL.map(When::word).into_iter().chain(ProblemKind::ALL.iter().map(|kind| kind.slug()));
+        let words = AdmissionAttempt::ALL
+            .map(AdmissionAttempt::word)
+            .into_iter()
+            .chain(ProblemKind::ALL.iter().map(|kind| kind.slug()));
         let outcomes = words.zip(admitted.into_iter().chain(problems));
         families.each(&catalog::GATE_REQUESTS, outcomes.map(|(word, count)| ([word], number(count))));
         let by_limit = self.by_limit.lock().unwrap_or_else(PoisonError::into_inner).clone();

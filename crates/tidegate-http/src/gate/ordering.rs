@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use super::{
     forgotten_orders::LostOrderCheck,
     gates::{Gates, NoVoucher, PartitionGate},
-    problem::{Admitted, Problem, ProblemKind, When, outcome},
+    problem::{AdmissionAttempt, Admitted, Problem, ProblemKind, outcome},
     refusals::Refusals,
     request::{Item, Wanted},
 };
@@ -126,7 +126,7 @@ impl Ordering {
             return None;
         }
         let order = self.gates.forgotten_orders_of(voucher)?.find(&gate.redis, admission).await?;
-        Some(Admitted { order, voucher, when: When::Before })
+        Some(Admitted { order, voucher, when: AdmissionAttempt::Before })
     }
 
     fn told(

@@ -159,19 +159,19 @@ impl Problem {
 pub struct Admitted {
     pub order: OrderId,
     pub voucher: VoucherId,
-    pub when: When,
+    pub when: AdmissionAttempt,
 }
 
 /// The request that admitted an order: this one or an earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum When {
+pub enum AdmissionAttempt {
     /// This request admitted the order.
     Now,
     /// An earlier request admitted the order, and this one repeats it.
     Before,
 }
 
-impl When {
+impl AdmissionAttempt {
     pub const ALL: [Self; 2] = [Self::Now, Self::Before];
 
     /// The word for `outcome` in answers and metrics.
@@ -188,8 +188,10 @@ pub fn outcome(reply: Result<AdmitReply, ScriptError>, admission: &Admission) ->
     use ProblemKind as Kind;
     let Admission { order, voucher, .. } = *admission;
     Err(match reply {
-        Ok(AdmitReply::Admitted) => return Ok(Admitted { order, voucher, when: When::Now }),
-        Ok(AdmitReply::AdmittedBefore) => return Ok(Admitted { order, voucher, when: When::Before }),
+        Ok(AdmitReply::Admitted) => return Ok(Admitted { order, voucher, when: AdmissionAttempt::Now }),
+        Ok(AdmitReply::AdmittedBefore) => {
+            return Ok(Admitted { order, voucher, when: AdmissionAttempt::Before });
+        }
         Ok(AdmitReply::SoldOut) => Kind::SoldOut.into(),
         Ok(AdmitReply::UserHasOrder) => Kind::SecondOrder.into(),
         Ok(AdmitReply::NoStock) => Kind::NoSuchSale.into(),
