@@ -12,7 +12,7 @@ use fred::interfaces::HashesInterface;
 use serde_json::Value as Json;
 use tidegate_compare::{
     Pace,
-    limit_counters::{CountersSet, LimitCounterCheck, WhyNotCompared},
+    limit_counters::{CountersSet, LimitCounterCheck, NotComparedReason},
 };
 use tidegate_orders::{Subjects, scripts::Admission};
 use tokio_util::sync::CancellationToken;
@@ -400,9 +400,9 @@ async fn a_journal_that_is_gone_or_cannot_be_read_lowers_no_counter_and_is_said(
 
     let journal = "seckill:journal:7";
     write(&fixture, journal, &order, "?").await;
-    assert_eq!(why().await, [WhyNotCompared::UnreadableNotes]);
+    assert_eq!(why().await, [NotComparedReason::UnreadableNotes]);
     fixture.redis_says(&["DEL", journal]).await;
-    assert_eq!(why().await, [WhyNotCompared::JournalGone]);
+    assert_eq!(why().await, [NotComparedReason::JournalGone]);
     let said = "counters of voucher:7 were not compared: a journal is gone";
     for command in ["reconcile", "audit"] {
         let told = program.run(command);

@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::{
     difference::{Counter, CounterDifference},
-    not_compared::{NotCompared, WhyNotCompared},
+    not_compared::{NotCompared, NotComparedReason},
     set::CountersSet,
 };
 use self::{orders::Orders, owners::Owners, suspects::Suspects};
@@ -85,7 +85,7 @@ impl LimitCounterReport {
 }
 
 impl Group {
-    fn not_compared(&self, asked: &BTreeSet<VoucherId>, why: WhyNotCompared) -> LimitCounterReport {
+    fn not_compared(&self, asked: &BTreeSet<VoucherId>, why: NotComparedReason) -> LimitCounterReport {
         let places = self.owners.all().map(|(place, _)| place);
         let not_compared = self.not_compared_at(places, asked, why);
         LimitCounterReport { not_compared, ..LimitCounterReport::default() }
@@ -96,7 +96,7 @@ impl Group {
         &self,
         places: impl Iterator<Item = usize>,
         asked: &BTreeSet<VoucherId>,
-        why: WhyNotCompared,
+        why: NotComparedReason,
     ) -> BTreeSet<NotCompared> {
         let owners = places.map(|place| self.owners.get(place).owner);
         let is_asked = |owner: &LimitOwner| match owner {
@@ -204,22 +204,22 @@ impl<'a> LimitCounterCheck<'a> {
     }
 
     /// The reason why the uses of a voucher's orders are unknown, if they are.
-    async fn why_not(&self, voucher: VoucherId) -> Result<Option<WhyNotCompared>, CompareError> {
+    async fn why_not(&self, voucher: VoucherId) -> Result<Option<NotComparedReason>, CompareError> {
         let snapshot = self.0.redis.journals().snapshot(voucher).await?;
         if i64::try_from(snapshot.stream_end.ms).is_ok_and(|end_ms| end_ms > snapshot.at_ms) {
-            return Ok(Some(WhyNotCompared::ClockWentBack));
+            return Ok(Some(NotComparedReason::ClockWentBack));
         }
         if snapshot.is_complete {
             return Ok(None);
         }
         if snapshot.journaled > 0 {
-            return Ok(Some(WhyNotCompared::JournalNotComplete));
+            return Ok(Some(NotComparedReason::JournalNotComplete));
         }
         // Orders that only the journal had may still be in flight to MySQL: its rows may not have all uses.
         let row = vouchers::find(self.0.mysql, voucher).await?;
         let is_delisted = row.is_some_and(|row| row.delisted_ms.is_some());
         let was_sold = snapshot.stock.is_some()
             || !self.0.records().limit_uses().live_page(voucher, (0, 0)).await?.is_empty();
-        Ok((was_sold && !is_delisted).then_some(WhyNotCompared::JournalGone))
+        Ok((was_sold && !is_delisted).then_some(NotComparedReason::JournalGone))
     }
 }

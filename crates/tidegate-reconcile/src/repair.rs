@@ -17,6 +17,6 @@ mod run;
 pub use self::{
     findings::{MOST_REPAIRED, plan_repair},
     plan::{PlanCounts, RepairPlan, Unrepaired, VoucherFindings, VoucherRepairPlan, Why},
-    report::{RedisRepairs, RepairCounts, RepairReport, Returned, ReturnedWhy},
+    report::{RedisRepairs, RepairCounts, RepairReport, Returned, ReturnedReason},
     run::Repair,
 };

@@ -9,13 +9,13 @@ pub struct NotCompared {
     /// The owner of the limits.
     pub owner: LimitOwner,
     /// The reason why they were not compared.
-    pub why: WhyNotCompared,
+    pub why: NotComparedReason,
 }
 
 /// The reason why counters were not compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum WhyNotCompared {
+pub enum NotComparedReason {
     /// The clock of Redis is behind its latest note, so earlier notes would seem later.
     ClockWentBack,
     /// The journal does not hold all orders.
@@ -38,12 +38,12 @@ impl NotCompared {
     pub fn sentence(&self) -> String {
         let owner = self.owner;
         match self.why {
-            WhyNotCompared::KeepsMoving => {
+            NotComparedReason::KeepsMoving => {
                 format!(
                     "some counters of {owner} change with each check and were not compared; type the command again"
                 )
             }
-            WhyNotCompared::TooMany => {
+            NotComparedReason::TooMany => {
                 format!(
                     "not all counters of {owner} that may be wrong were checked: repair these, and type the command again"
                 )
@@ -53,7 +53,7 @@ impl NotCompared {
     }
 }
 
-impl WhyNotCompared {
+impl NotComparedReason {
     const fn reason(self) -> &'static str {
         match self {
             Self::ClockWentBack => "the clock of Redis is behind what it noted last (docs/clocks.md)",

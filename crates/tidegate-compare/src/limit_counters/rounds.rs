@@ -9,7 +9,7 @@ use tidegate_orders::{LimitOwner, OrderId, VoucherId, limit_rows};
 use tokio::time::sleep;
 
 use super::{
-    Group, LimitCounterCheck, LimitCounterReport, WhyNotCompared,
+    Group, LimitCounterCheck, LimitCounterReport, NotComparedReason,
     candidates::{At, Candidates, Judged, Verdict},
     difference::{Counter, CounterDifference},
     orders::OrderNote,
@@ -39,7 +39,7 @@ impl LimitCounterCheck<'_> {
         suspects: Suspects,
         asked: &BTreeSet<VoucherId>,
     ) -> Result<LimitCounterReport, CompareError> {
-        let not_compared = group.not_compared_at(suspects.cut.into_iter(), asked, WhyNotCompared::TooMany);
+        let not_compared = group.not_compared_at(suspects.cut.into_iter(), asked, NotComparedReason::TooMany);
         let mut found = LimitCounterReport { not_compared, ..LimitCounterReport::default() };
         let (mut left, mut before) = (suspects.fields, HashMap::<At, Verdict>::new());
         for nth in 0..MOST_LOOKS {
@@ -65,7 +65,7 @@ impl LimitCounterCheck<'_> {
             before = now.into_iter().map(|(at, judged)| (at, judged.verdict)).collect();
         }
         let moving = left.into_iter().map(|(place, _)| place);
-        let mut moving = group.not_compared_at(moving, asked, WhyNotCompared::KeepsMoving);
+        let mut moving = group.not_compared_at(moving, asked, NotComparedReason::KeepsMoving);
         found.not_compared.append(&mut moving);
         found.differences.sort_by(|a, b| {
             (a.voucher, a.kind, &a.counter.field).cmp(&(b.voucher, b.kind, &b.counter.field))
@@ -78,7 +78,7 @@ impl LimitCounterCheck<'_> {
         &self,
         group: &Group,
         fields: BTreeSet<At>,
-    ) -> Result<Result<BTreeMap<At, Judged>, WhyNotCompared>, CompareError> {
+    ) -> Result<Result<BTreeMap<At, Judged>, NotComparedReason>, CompareError> {
         let (orders, owners) = (&self.0, &group.owners);
         let mut candidates = Candidates::new(fields);
         let now_ms = orders.redis.journals().clock_ms().await?;
@@ -98,10 +98,10 @@ impl LimitCounterCheck<'_> {
             orders.read(*voucher, see).await?;
         }
         if !is_readable {
-            return Ok(Err(WhyNotCompared::UnreadableNotes));
+            return Ok(Err(NotComparedReason::UnreadableNotes));
         }
         if released.len() > MOST_RELEASED {
-            return Ok(Err(WhyNotCompared::TooManyEnded));
+            return Ok(Err(NotComparedReason::TooManyEnded));
         }
         let ids: Vec<OrderId> = released.iter().map(|order| order.order).collect();
         let used = orders.records().limit_uses().by_orders(&ids).await?;

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use tidegate_orders::{LimitOwner, Uses, VoucherId, scripts::ScanPages};
 
 use super::{
-    Group, LimitCounterCheck, WhyNotCompared,
+    Group, LimitCounterCheck, NotComparedReason,
     candidates::At,
     orders::OrderNote,
     owners::{Count, Owners, slots_field, user_of},
@@ -46,7 +46,7 @@ impl LimitCounterCheck<'_> {
     pub(super) async fn suspects(
         &self,
         group: &Group,
-    ) -> Result<Result<Suspects, WhyNotCompared>, CompareError> {
+    ) -> Result<Result<Suspects, NotComparedReason>, CompareError> {
         let now_ms = self.0.redis.journals().clock_ms().await?;
         let (owners, mut sketch) = (&group.owners, Sketch::new());
         let (mut found, mut passed) = (Suspects::default(), Suspects::default());
@@ -88,7 +88,7 @@ impl LimitCounterCheck<'_> {
             self.0.read(*voucher, take).await?;
         }
         if !is_readable {
-            return Ok(Err(WhyNotCompared::UnreadableNotes));
+            return Ok(Err(NotComparedReason::UnreadableNotes));
         }
         if !sketch.is_even() {
             self.collect(group, &sketch, now_ms, &mut found).await?;

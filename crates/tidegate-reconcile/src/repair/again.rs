@@ -27,7 +27,7 @@ use tidegate_stream::{Entry, EntryId, Read, Stream, StreamInspector};
 
 use super::{
     plan::{Again, Rerun},
-    report::{RepairReport, Returned, ReturnedWhy},
+    report::{RepairReport, Returned, ReturnedReason},
 };
 
 /// The consumer that holds the entries that are run again. No process has this name, so lanes claim the rest of its
@@ -201,7 +201,7 @@ impl LostOrders {
         let (in_flight, batch): (Vec<_>, Vec<_>) =
             batch.into_iter().partition(|(order, held)| held.is_in_flight(order));
         for (order, _) in in_flight {
-            return_to_look(report, order, ReturnedWhy::InFlight);
+            return_to_look(report, order, ReturnedReason::InFlight);
         }
         let incoming: Vec<Incoming> =
             batch.iter().map(|(order, held)| incoming(voucher, order, held)).collect();
@@ -259,8 +259,8 @@ impl LostOrders {
         counts.events += done_now.events;
         for remark in done.outcomes.remarks {
             let why = match remark.what {
-                WarningKind::Dead => ReturnedWhy::Rejected(remark.why),
-                WarningKind::Left | WarningKind::InProgress => ReturnedWhy::Held,
+                WarningKind::Dead => ReturnedReason::Rejected(remark.why),
+                WarningKind::Left | WarningKind::InProgress => ReturnedReason::Held,
                 // Redis has released the order already, and its cancelled row says so.
                 WarningKind::Released => continue,
             };
@@ -279,7 +279,7 @@ impl LostOrders {
         batch: &[(&Rerun, Held)],
         incoming: &[Incoming],
         report: &mut RepairReport,
-    ) -> anyhow::Result<Vec<Option<ReturnedWhy>>> {
+    ) -> anyhow::Result<Vec<Option<ReturnedReason>>> {
         let released = batch.iter().zip(incoming).filter(|((order, _), _)| order.what == Again::Released);
         let released: Vec<Incoming> = released.map(|(_, incoming)| incoming.clone()).collect();
         let cancelled = self.ledger.cancel_unwritten(&released).await.context("Failed to write to MySQL")?;
@@ -291,9 +291,9 @@ impl LostOrders {
                     report.done.cancelled_rows += 1;
                     None
                 }
-                Cancellation::OrderExists | Cancellation::IdTaken => Some(ReturnedWhy::Moved),
-                Cancellation::Rejected(error) => Some(ReturnedWhy::Rejected(error)),
-                Cancellation::Contended => Some(ReturnedWhy::Held),
+                Cancellation::OrderExists | Cancellation::IdTaken => Some(ReturnedReason::Moved),
+                Cancellation::Rejected(error) => Some(ReturnedReason::Rejected(error)),
+                Cancellation::Contended => Some(ReturnedReason::Held),
             }
         };
         Ok(batch.iter().map(|(order, _)| why(order)).collect())

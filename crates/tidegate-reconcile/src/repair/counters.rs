@@ -10,7 +10,7 @@ use tidegate_orders::VoucherId;
 
 use super::{
     plan::{RepairPlan, VoucherRepairPlan},
-    report::{RepairReport, Returned, ReturnedWhy},
+    report::{RepairReport, Returned, ReturnedReason},
     run::Repair,
 };
 
@@ -40,7 +40,7 @@ impl Repair<'_> {
         }
         report.counters_not_compared.append(&mut done.not_compared);
         for CounterDifference { voucher, user, counter, .. } in done.left {
-            let why = ReturnedWhy::CounterMoved(counter.field);
+            let why = ReturnedReason::CounterMoved(counter.field);
             report.return_to_look(Returned { voucher, order: None, user, why });
         }
         match ended {

@@ -91,13 +91,13 @@ pub struct Returned {
     /// The user of the order, if there is one.
     pub user: Option<UserId>,
     /// The reason why it was not repaired.
-    pub why: ReturnedWhy,
+    pub why: ReturnedReason,
 }
 
 /// The reason why an order or a user was not repaired.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ReturnedWhy {
+pub enum ReturnedReason {
     /// The order or user had changed since the comparison, in Redis or in MySQL.
     Moved,
     /// This limit counter changes too fast to be set.

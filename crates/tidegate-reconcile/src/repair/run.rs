@@ -20,7 +20,7 @@ use tidegate_stream::EntryId;
 use super::{
     again::LostOrders,
     plan::{Chunk, RepairPlan, VoucherRepairPlan},
-    report::{RepairReport, Returned, ReturnedWhy},
+    report::{RepairReport, Returned, ReturnedReason},
 };
 use crate::order_ids;
 use tidegate_operations::operator_log::{CommandOutcome, LoggedOperation, OperatorLog};
@@ -151,10 +151,10 @@ impl<'a> Repair<'a> {
                     job.progress.add(size(chunk) as u64);
                     continue;
                 }
-                RepairReply::NotComplete => ReturnedWhy::JournalIsNew,
-                RepairReply::StockChanged => ReturnedWhy::StockChanged,
-                RepairReply::Overtaken => ReturnedWhy::Overtaken,
-                RepairReply::NoStock => ReturnedWhy::NoStock,
+                RepairReply::NotComplete => ReturnedReason::JournalIsNew,
+                RepairReply::StockChanged => ReturnedReason::StockChanged,
+                RepairReply::Overtaken => ReturnedReason::Overtaken,
+                RepairReply::NoStock => ReturnedReason::NoStock,
             };
             for chunk in &plan.chunks[at..] {
                 return_all(plan.voucher, chunk, &why, report);
@@ -180,7 +180,7 @@ impl<'a> Repair<'a> {
                     report.done.redis.released += 1;
                     report.done.redis.stock_moved += order.change().unwrap_or(0);
                 }
-                _ => report.return_to_look(returned(voucher, order, ReturnedWhy::Moved)),
+                _ => report.return_to_look(returned(voucher, order, ReturnedReason::Moved)),
             }
         }
         Ok(())
@@ -233,7 +233,7 @@ impl<'a> Repair<'a> {
                     let limited = order.order.and_then(|order| held.remove(&order));
                     orders.push(OrderRepair { action, limited, ..order.clone() });
                 }
-                None => report.return_to_look(returned(voucher, order, ReturnedWhy::Moved)),
+                None => report.return_to_look(returned(voucher, order, ReturnedReason::Moved)),
             }
         }
         let (loaded, drift) = (chunk.stock.loaded, chunk.stock.drift);
@@ -258,12 +258,12 @@ impl<'a> Repair<'a> {
 fn withhold_stock(repair: &mut VoucherRepair, report: &mut RepairReport) {
     let voucher = repair.voucher;
     if (repair.loaded, repair.drift) != (0, 0) {
-        report.return_to_look(Returned { voucher, order: None, user: None, why: ReturnedWhy::StockMoved });
+        report.return_to_look(Returned { voucher, order: None, user: None, why: ReturnedReason::StockMoved });
     }
     (repair.loaded, repair.drift) = (0, 0);
     let is_release = |order: &mut OrderRepair| matches!(order.action, RepairAction::Release(_));
     for order in repair.orders.extract_if(.., is_release) {
-        report.return_to_look(returned(voucher, &order, ReturnedWhy::StockMoved));
+        report.return_to_look(returned(voucher, &order, ReturnedReason::StockMoved));
     }
 }
 
@@ -291,11 +291,11 @@ fn incoming(voucher: VoucherId, repair: &OrderRepair) -> Option<Incoming> {
     Some(Incoming { order, entry: EntryId::MIN })
 }
 
-fn returned(voucher: VoucherId, order: &OrderRepair, why: ReturnedWhy) -> Returned {
+fn returned(voucher: VoucherId, order: &OrderRepair, why: ReturnedReason) -> Returned {
     Returned { voucher, order: order.order, user: Some(order.user), why }
 }
 
-fn return_all(voucher: VoucherId, chunk: &Chunk, why: &ReturnedWhy, report: &mut RepairReport) {
+fn return_all(voucher: VoucherId, chunk: &Chunk, why: &ReturnedReason, report: &mut RepairReport) {
     for order in &chunk.orders {
         report.return_to_look(returned(voucher, order, why.clone()));
     }
@@ -324,7 +324,7 @@ fn count(repair: &VoucherRepair, answers: &[RepairAnswer], report: &mut RepairRe
     done.redis.stock_moved += repair.loaded - repair.drift;
     for (order, answer) in repair.orders.iter().zip(answers) {
         if *answer == RepairAnswer::Moved {
-            report.return_to_look(returned(repair.voucher, order, ReturnedWhy::Moved));
+            report.return_to_look(returned(repair.voucher, order, ReturnedReason::Moved));
             continue;
         }
         let done = &mut report.done;

@@ -22,7 +22,7 @@ use tidegate_orders::{
     scripts::{StockChange, WholeChange},
 };
 use tidegate_reconcile::{
-    RedisRepairs, Repair, RepairCounts, RepairPlan, RepairReport, ReturnedWhy, Why, plan_repair,
+    RedisRepairs, Repair, RepairCounts, RepairPlan, RepairReport, ReturnedReason, Why, plan_repair,
 };
 use tidegate_stream::{EntryId, StreamInspector, connect_pool};
 use tokio_util::sync::CancellationToken;
@@ -96,7 +96,7 @@ async fn whatever_one_side_of_redis_lacks_is_repaired_and_a_second_repair_finds_
     ensure!(held.journal["1"].contains("repair:") && held.journal["2"].contains(r#""by":"2""#), "{held:?}");
     // The same findings once more: another repair has been made since, so nothing is done.
     let again = fixture.repair(found).await?;
-    ensure!(again.done.returned == 5 && again.returned.iter().all(|it| it.why == ReturnedWhy::Overtaken));
+    ensure!(again.done.returned == 5 && again.returned.iter().all(|it| it.why == ReturnedReason::Overtaken));
     assert_eq!(fixture.held().await?, held);
     // An operator sees the step.
     let log = OperatorLog::new(fixture.gate.clone(), &fixture.settings);
@@ -244,7 +244,7 @@ async fn what_moved_between_look_and_repair_is_left_for_the_next_look() -> Resul
     fixture.work().await?;
     let report = fixture.repair(found).await?;
     assert_eq!((report.done.redis.released, report.done.redis.admitted, report.done.returned), (1, 1, 2));
-    ensure!(report.returned.iter().all(|it| it.why == ReturnedWhy::Moved), "{report:?}");
+    ensure!(report.returned.iter().all(|it| it.why == ReturnedReason::Moved), "{report:?}");
     assert_eq!(report.ending(), Ending::Left);
     fixture.repair(fixture.look().await?).await?;
     let held = fixture.expect_agreement().await?;
@@ -385,7 +385,7 @@ async fn what_is_in_flight_is_left_to_the_workers() -> Result<()> {
     fixture.typed("XGROUP SETID stream.orders g1 0").await?;
     let report = fixture.repair(found).await?;
     assert_eq!((report.done.created, report.done.returned), (0, 2));
-    assert!(report.returned.iter().all(|returned| returned.why == ReturnedWhy::InFlight));
+    assert!(report.returned.iter().all(|returned| returned.why == ReturnedReason::InFlight));
     Ok(())
 }
 

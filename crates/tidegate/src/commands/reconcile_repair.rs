@@ -4,7 +4,7 @@ use tidegate_compare::text::{counted, printable};
 use tidegate_orders::VoucherId;
 use tidegate_reconcile::MOST_REPAIRED;
 use tidegate_reconcile::{
-    PlanCounts, RepairCounts, RepairPlan, RepairReport, Returned, ReturnedWhy, Unrepaired, Why,
+    PlanCounts, RepairCounts, RepairPlan, RepairReport, Returned, ReturnedReason, Unrepaired, Why,
 };
 
 use super::rebuild::raised;
@@ -145,21 +145,21 @@ fn done(counts: RepairCounts) -> Vec<String> {
 fn returned(returned: &Returned) -> String {
     let Returned { voucher, order, user, why } = returned;
     let what = match (order, user, why) {
-        (_, _, ReturnedWhy::CounterMoved(field)) => format!("counter {field}"),
+        (_, _, ReturnedReason::CounterMoved(field)) => format!("counter {field}"),
         (Some(order), ..) => format!("order {order}"),
         (None, Some(user), _) => format!("user {user}"),
         (None, None, _) => "the stock".to_owned(),
     };
     let why = match why {
-        ReturnedWhy::Moved | ReturnedWhy::CounterMoved(_) => "changed meanwhile".to_owned(),
-        ReturnedWhy::InFlight => "is in flight".to_owned(),
-        ReturnedWhy::Overtaken => "another repair ran meanwhile".to_owned(),
-        ReturnedWhy::JournalIsNew => "the journal was replaced meanwhile, or is incomplete".to_owned(),
-        ReturnedWhy::StockChanged => "an operator changed the stock meanwhile".to_owned(),
-        ReturnedWhy::StockMoved => "MySQL refused orders meanwhile, which moved the stock".to_owned(),
-        ReturnedWhy::NoStock => "Redis has no stock of it".to_owned(),
-        ReturnedWhy::Held => "another session locks its user, voucher or row, or it waits for another lost order; workers retry it".to_owned(),
-        ReturnedWhy::Rejected(error) => format!("cannot be written: {}", printable(error)),
+        ReturnedReason::Moved | ReturnedReason::CounterMoved(_) => "changed meanwhile".to_owned(),
+        ReturnedReason::InFlight => "is in flight".to_owned(),
+        ReturnedReason::Overtaken => "another repair ran meanwhile".to_owned(),
+        ReturnedReason::JournalIsNew => "the journal was replaced meanwhile, or is incomplete".to_owned(),
+        ReturnedReason::StockChanged => "an operator changed the stock meanwhile".to_owned(),
+        ReturnedReason::StockMoved => "MySQL refused orders meanwhile, which moved the stock".to_owned(),
+        ReturnedReason::NoStock => "Redis has no stock of it".to_owned(),
+        ReturnedReason::Held => "another session locks its user, voucher or row, or it waits for another lost order; workers retry it".to_owned(),
+        ReturnedReason::Rejected(error) => format!("cannot be written: {}", printable(error)),
     };
     format!("  voucher {voucher}, {what}: {why}")
 }
@@ -222,7 +222,7 @@ mod tests {
         report.done = RepairCounts { created: 2, events: 1, returned: 1, ..report.done };
         report.done.redis.stock_moved = -5;
         let (voucher, order) = (7.try_into().unwrap(), 42.try_into().ok());
-        report.returned.push(Returned { voucher, order, user: None, why: ReturnedWhy::Moved });
+        report.returned.push(Returned { voucher, order, user: None, why: ReturnedReason::Moved });
         let text = report.text();
         let expected = "2 orders written again, 1 event recorded again, the stock in Redis moved by -5\n1 difference \
                         left for another comparison:\n  voucher 7, order 42: changed meanwhile\n1 difference left, as planned";
