@@ -15,7 +15,7 @@ pub use delisted::{KeyRemover, RemovalBlocker, RemoveKeysPlan, RemoveKeysReport}
 pub use note_journals::note_journals;
 pub use repair::{
     MOST_REPAIRED, PlanCounts, RedisRepairs, Repair, RepairCounts, RepairPlan, RepairReport, Returned,
-    ReturnedReason, Unrepaired, VoucherFindings, VoucherRepairPlan, Why, plan_repair,
+    ReturnedReason, Unrepaired, UnrepairedReason, VoucherFindings, VoucherRepairPlan, plan_repair,
 };
 pub use stock::{StockMove, StockTotals};
 pub use sweep::UseSweeper;

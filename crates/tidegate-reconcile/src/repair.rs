@@ -16,7 +16,7 @@ mod run;
 
 pub use self::{
     findings::{MOST_REPAIRED, plan_repair},
-    plan::{PlanCounts, RepairPlan, Unrepaired, VoucherFindings, VoucherRepairPlan, Why},
+    plan::{PlanCounts, RepairPlan, Unrepaired, UnrepairedReason, VoucherFindings, VoucherRepairPlan},
     report::{RedisRepairs, RepairCounts, RepairReport, Returned, ReturnedReason},
     run::Repair,
 };

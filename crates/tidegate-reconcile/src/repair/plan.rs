@@ -91,7 +91,7 @@ pub struct Unrepaired {
     /// The kind of the differences.
     pub kind: DifferenceKind,
     /// The reason why they stay.
-    pub why: Why,
+    pub why: UnrepairedReason,
     /// The number of these differences.
     pub total: u64,
     /// The units of these differences.
@@ -103,7 +103,7 @@ pub struct Unrepaired {
 /// The reason why a difference is not repaired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Why {
+pub enum UnrepairedReason {
     /// A program must not decide it; an operator has to.
     ByHand,
     /// Redis holds no complete journal, so neither journal nor stock can be repaired.
@@ -159,7 +159,7 @@ impl Again {
     }
 }
 
-impl Why {
+impl UnrepairedReason {
     /// The command that helps to repair the difference, if there is one.
     #[must_use]
     pub fn command(self, voucher: VoucherId) -> Option<String> {
@@ -199,18 +199,18 @@ impl Plan for RepairPlan {
 impl VoucherFindings {
     /// The correction of the stock in Redis, or the reason why there is none. The same reason also prevents the
     /// release of orders.
-    fn stock_correction(&self) -> Result<StockMove, Why> {
+    fn stock_correction(&self) -> Result<StockMove, UnrepairedReason> {
         if !self.guard.is_complete() {
-            return Err(Why::NoCompleteJournal);
+            return Err(UnrepairedReason::NoCompleteJournal);
         }
         if self.is_partial {
-            return Err(Why::NotAllCompared);
+            return Err(UnrepairedReason::NotAllCompared);
         }
-        let totals = self.totals.ok_or(Why::NotAddedUp)?;
+        let totals = self.totals.ok_or(UnrepairedReason::NotAddedUp)?;
         if totals.is_change_open || self.guard.is_change_open() {
-            return Err(Why::ChangeIsOpen);
+            return Err(UnrepairedReason::ChangeIsOpen);
         }
-        totals.stock_move().ok_or(Why::NotAddedUp)
+        totals.stock_move().ok_or(UnrepairedReason::NotAddedUp)
     }
 }
 
@@ -272,12 +272,12 @@ struct Sorted {
     raising: Vec<OrderRepair>,
     again: Vec<Rerun>,
     repaired: PlanCounts,
-    left: BTreeMap<(DifferenceKind, Why), Unrepaired>,
+    left: BTreeMap<(DifferenceKind, UnrepairedReason), Unrepaired>,
 }
 
 impl Sorted {
     /// Adds a difference. `withheld` is the reason why the stock is not corrected; None: it is corrected.
-    fn add(&mut self, difference: Difference, guard: &RepairGuard, withheld: Option<Why>) {
+    fn add(&mut self, difference: Difference, guard: &RepairGuard, withheld: Option<UnrepairedReason>) {
         // Differences that are no failure need no repair.
         if !difference.kind.is_failure() {
             return;
@@ -286,13 +286,13 @@ impl Sorted {
             RepairMethod::RunAgain | RepairMethod::RecordEvents | RepairMethod::WriteCancelledRow => {
                 self.run_again(&difference)
             }
-            RepairMethod::ByHand => Err(Why::ByHand),
-            RepairMethod::Rebuild => Err(Why::Forgotten),
+            RepairMethod::ByHand => Err(UnrepairedReason::ByHand),
+            RepairMethod::Rebuild => Err(UnrepairedReason::Forgotten),
             RepairMethod::SetCounter => {
                 self.repaired.counters += 1;
                 Ok(())
             }
-            _ if !guard.is_complete() => Err(Why::NoCompleteJournal),
+            _ if !guard.is_complete() => Err(UnrepairedReason::NoCompleteJournal),
             // The correction of the stock is computed from the totals.
             RepairMethod::MoveStock => withheld.map_or(Ok(()), Err),
             // A service may have returned the units of such an order by itself. The correction of the stock takes
@@ -305,8 +305,8 @@ impl Sorted {
         }
     }
 
-    fn repair(&mut self, difference: &Difference) -> Result<(), Why> {
-        let user = difference.user.ok_or(Why::Unreadable)?;
+    fn repair(&mut self, difference: &Difference) -> Result<(), UnrepairedReason> {
+        let user = difference.user.ok_or(UnrepairedReason::Unreadable)?;
         let action = match difference.repair {
             RepairMethod::Admit => RepairAction::Admit(quantity(difference)?),
             RepairMethod::Release => RepairAction::Release(UserAfter::Freed),
@@ -315,7 +315,7 @@ impl Sorted {
         };
         let (order, found) = (difference.order, difference.note.clone());
         let repair = OrderRepair { order, found, user, action, limited: None };
-        repair.change().ok_or(Why::Unreadable)?;
+        repair.change().ok_or(UnrepairedReason::Unreadable)?;
         let (orders, count) = match action {
             RepairAction::Admit(_) => (&mut self.lowering, &mut self.repaired.admitted),
             RepairAction::Release(_) => (&mut self.raising, &mut self.repaired.released),
@@ -327,7 +327,7 @@ impl Sorted {
         Ok(())
     }
 
-    fn run_again(&mut self, difference: &Difference) -> Result<(), Why> {
+    fn run_again(&mut self, difference: &Difference) -> Result<(), UnrepairedReason> {
         let note = difference.note.as_deref().and_then(|note| JournalNote::parse(note.as_bytes()));
         let released = note.as_ref().and_then(|note| note.admitted);
         // A note that a repair or a rebuild wrote does not have the time when the order entered the stream.
@@ -352,8 +352,8 @@ impl Sorted {
             Again::Entries | Again::Events => Quantity::ONE,
         };
         self.again.push(Rerun {
-            order: difference.order.ok_or(Why::Unreadable)?,
-            user: difference.user.ok_or(Why::Unreadable)?,
+            order: difference.order.ok_or(UnrepairedReason::Unreadable)?,
+            user: difference.user.ok_or(UnrepairedReason::Unreadable)?,
             units,
             admitted_ms,
             what,
@@ -362,7 +362,7 @@ impl Sorted {
         Ok(())
     }
 
-    fn leave(&mut self, difference: Difference, why: Why) {
+    fn leave(&mut self, difference: Difference, why: UnrepairedReason) {
         let kind = difference.kind;
         let none = Unrepaired { kind, why, total: 0, units: 0, first: Vec::new() };
         let left = self.left.entry((kind, why)).or_insert(none);
@@ -374,6 +374,6 @@ impl Sorted {
     }
 }
 
-fn quantity(difference: &Difference) -> Result<Quantity, Why> {
-    Quantity::try_from(difference.units.saturating_abs()).map_err(|_| Why::Unreadable)
+fn quantity(difference: &Difference) -> Result<Quantity, UnrepairedReason> {
+    Quantity::try_from(difference.units.saturating_abs()).map_err(|_| UnrepairedReason::Unreadable)
 }

@@ -22,7 +22,8 @@ use tidegate_orders::{
     scripts::{StockChange, WholeChange},
 };
 use tidegate_reconcile::{
-    RedisRepairs, Repair, RepairCounts, RepairPlan, RepairReport, ReturnedReason, Why, plan_repair,
+    RedisRepairs, Repair, RepairCounts, RepairPlan, RepairReport, ReturnedReason, UnrepairedReason,
+    plan_repair,
 };
 use tidegate_stream::{EntryId, StreamInspector, connect_pool};
 use tokio_util::sync::CancellationToken;
@@ -149,16 +150,19 @@ async fn where_the_stock_is_not_corrected_no_order_is_released_either() -> Resul
     fixture.work().await?;
     release_by_hand(&fixture).await?;
     let before = fixture.held().await?;
-    for why in [Why::NotAllCompared, Why::NotAddedUp, Why::ChangeIsOpen] {
+    for why in
+        [UnrepairedReason::NotAllCompared, UnrepairedReason::NotAddedUp, UnrepairedReason::ChangeIsOpen]
+    {
         let mut found = fixture.look().await?;
         ensure!(found.differences.iter().all(|it| it.repair == RepairMethod::Release), "{found:?}");
         match (why, &mut found.totals) {
-            (Why::NotAllCompared, _) => found.is_partial = true,
-            (Why::NotAddedUp, totals) => *totals = None,
+            (UnrepairedReason::NotAllCompared, _) => found.is_partial = true,
+            (UnrepairedReason::NotAddedUp, totals) => *totals = None,
             (_, totals) => totals.as_mut().context("totals")?.is_change_open = true,
         }
         let plan = RepairPlan::new(vec![found.clone()], 0);
-        let left: Vec<(Why, u64)> = plan.vouchers[0].left.iter().map(|left| (left.why, left.total)).collect();
+        let left: Vec<(UnrepairedReason, u64)> =
+            plan.vouchers[0].left.iter().map(|left| (left.why, left.total)).collect();
         assert_eq!((left, plan.vouchers[0].stock_moves), (vec![(why, 2)], 0), "{why:?}");
         let report = fixture.repair(found).await?;
         assert_eq!((report.done.redis.released, report.done.redis.stock_moved), (0, 0), "{why:?}");
@@ -515,7 +519,10 @@ async fn without_a_complete_journal_and_during_a_change_of_stock_the_plan_says_w
     let before = fixture.held().await?;
     let incomplete = RepairPlan::new(vec![fixture.look().await?], 0);
     let left = &incomplete.vouchers[0].left[0];
-    assert_eq!((incomplete.next(), left.why, left.total), (Next::Refused, Why::NoCompleteJournal, 1));
+    assert_eq!(
+        (incomplete.next(), left.why, left.total),
+        (Next::Refused, UnrepairedReason::NoCompleteJournal, 1)
+    );
     assert_eq!(left.why.command(voucher()).as_deref(), Some("tidegate rebuild --voucher 10"));
     let report = fixture.repair(fixture.look().await?).await?;
     assert_eq!((report.done, report.left), (RepairCounts::default(), 1));

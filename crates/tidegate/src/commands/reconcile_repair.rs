@@ -4,7 +4,8 @@ use tidegate_compare::text::{counted, printable};
 use tidegate_orders::VoucherId;
 use tidegate_reconcile::MOST_REPAIRED;
 use tidegate_reconcile::{
-    PlanCounts, RepairCounts, RepairPlan, RepairReport, Returned, ReturnedReason, Unrepaired, Why,
+    PlanCounts, RepairCounts, RepairPlan, RepairReport, Returned, ReturnedReason, Unrepaired,
+    UnrepairedReason,
 };
 
 use super::rebuild::raised;
@@ -86,13 +87,15 @@ fn word(value: impl serde::Serialize) -> String {
 
 fn unrepaired(voucher: VoucherId, left: &Unrepaired) -> String {
     let why = match left.why {
-        Why::ByHand => "no program may decide that",
-        Why::NoCompleteJournal => "Redis holds no complete journal, so its stock is not repaired",
-        Why::Forgotten => "Redis has lost the sale, or a part of it that cannot be read",
-        Why::ChangeIsOpen => "an operator's change of the stock is unfinished",
-        Why::NotAddedUp => "the journal changed too fast to be added up",
-        Why::NotAllCompared => "with --since, not all of its orders were compared",
-        Why::Unreadable => "its user or its number of units cannot be read",
+        UnrepairedReason::ByHand => "no program may decide that",
+        UnrepairedReason::NoCompleteJournal => {
+            "Redis holds no complete journal, so its stock is not repaired"
+        }
+        UnrepairedReason::Forgotten => "Redis has lost the sale, or a part of it that cannot be read",
+        UnrepairedReason::ChangeIsOpen => "an operator's change of the stock is unfinished",
+        UnrepairedReason::NotAddedUp => "the journal changed too fast to be added up",
+        UnrepairedReason::NotAllCompared => "with --since, not all of its orders were compared",
+        UnrepairedReason::Unreadable => "its user or its number of units cannot be read",
     };
     let command = left.why.command(voucher).map_or_else(String::new, |command| format!(": {command}"));
     let (kind, units) = (word(left.kind), counted(left.units, "unit"));
