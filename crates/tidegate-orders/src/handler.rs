@@ -15,6 +15,7 @@ use tidegate_stream::{
 
 use crate::{
     batch_trace::{BatchTrace, BatchTracer},
+    evidence::{LOST_IN_MYSQL, RedisEvidence},
     ledger::{Contention, EndedOrders, Incoming, Ledger, Refusal, Verdict},
     limited_log::LimitedLog,
     order::{Order, OrderId},
@@ -24,7 +25,6 @@ use crate::{
     results::Published,
     scripts::{RedisStore, Release, ReleaseReply, ScriptError, UserAfter},
     user_lock::{Locked, UserLocks},
-    witness::{LOST_IN_MYSQL, Witness},
 };
 use batch::Batch;
 use older_entries::OlderPendingEntries;
@@ -55,7 +55,7 @@ impl OrderHandler {
         ledger: Ledger,
         order_counters: Arc<OrderCounters>,
     ) -> Self {
-        let ledger = ledger.hearing(Witness::new(redis.clone()));
+        let ledger = ledger.hearing(RedisEvidence::new(redis.clone()));
         let older_entries =
             Arc::new(OlderPendingEntries::new(redis.inspector().clone(), redis.keys().fields().clone()));
         Self {

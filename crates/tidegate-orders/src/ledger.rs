@@ -53,7 +53,7 @@ use sqlx::MySqlPool;
 use tidegate_stream::{EntryId, Outage};
 use tokio::time::timeout;
 
-use crate::{order::Order, partition::Partition, sessions::CausalReads, witness::Witness};
+use crate::{evidence::RedisEvidence, order::Order, partition::Partition, sessions::CausalReads};
 pub use cancel_unwritten::Cancellation;
 pub use dry_run::{DryRun, Snapshot};
 pub use event_verdict::{EndedOrder, EndedOrders, EventVerdict, IncomingEvent};
@@ -96,7 +96,7 @@ pub struct Ledger {
     partition: Partition,
     commits_in_packet: Arc<AtomicBool>,
     causal_reads: Arc<CausalReads>,
-    witness: Option<Witness>,
+    evidence: Option<RedisEvidence>,
 }
 
 /// The meaning of a row that a node does not show.
@@ -125,7 +125,7 @@ impl Ledger {
             partition: Partition::default(),
             commits_in_packet: Arc::default(),
             causal_reads: Arc::default(),
-            witness: None,
+            evidence: None,
         }
     }
 
@@ -163,8 +163,8 @@ impl Ledger {
 
     /// Asks Redis before the absence of a row decides anything for good: a server that went back in time may have lost
     /// the row.
-    pub(crate) fn hearing(self, witness: Witness) -> Self {
-        Self { witness: Some(witness), ..self }
+    pub(crate) fn hearing(self, evidence: RedisEvidence) -> Self {
+        Self { evidence: Some(evidence), ..self }
     }
 
     /// Sets the time in which an order must be paid: `default` after it was written, unless its voucher has a time of
@@ -216,14 +216,14 @@ impl Ledger {
                 Knowledge::Assumed => self.terms.assume(part, &mut known),
                 _ => self.terms.note(&known),
             }
-            if let Some(witness) = &self.witness {
+            if let Some(evidence) = &self.evidence {
                 let mut holders = known.holders(part.iter().copied());
                 holders.retain(|holder| asked.insert(*holder));
                 if !holders.is_empty() {
                     // Unlock first: no other session shall wait for Redis behind the locks of the vouchers.
                     let was_locked = knowledge.unlock(session).await?;
                     // On the heap: this call is rare, and without the box every future above it is larger.
-                    ended.extend(Box::pin(witness.ended(&holders)).await?);
+                    ended.extend(Box::pin(evidence.ended(&holders)).await?);
                     if was_locked {
                         continue;
                     }

@@ -10,10 +10,10 @@ use tidegate_stream::Histogram;
 
 use crate::{
     event::{EventKind, EventOutcome},
+    evidence::LOST_IN_MYSQL,
     ledger::{Incoming, Refusal, Verdict},
     order_status::ID_TAKEN,
     partition::WRONG_PARTITION,
-    witness::LOST_IN_MYSQL,
 };
 
 /// Every reason for which the entry of an order becomes a dead letter.

@@ -136,10 +136,10 @@ impl Ledger {
                 known = sql::look_up_events(session, &orders, &may_end).await?;
             }
         }
-        if let (Some(witness), Freshness::Current) = (&self.witness, freshness) {
+        if let (Some(evidence), Freshness::Current) = (&self.evidence, freshness) {
             let perhaps_lost = known.perhaps_lost(part);
             if !perhaps_lost.is_empty() {
-                known.lost = Box::pin(witness.lost(&perhaps_lost)).await?;
+                known.lost = Box::pin(evidence.lost(&perhaps_lost)).await?;
             }
         }
         let mut changes = EventChanges::default();

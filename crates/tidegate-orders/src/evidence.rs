@@ -31,12 +31,12 @@ const PAGE: u16 = 1_000;
 
 /// The journals and the dead letters of Redis, as evidence for lost orders.
 #[derive(Clone, Debug)]
-pub(crate) struct Witness {
+pub(crate) struct RedisEvidence {
     redis: RedisStore,
     buried: Arc<BuriedOrders>,
 }
 
-impl Witness {
+impl RedisEvidence {
     pub(crate) fn new(redis: RedisStore) -> Self {
         let (inspector, fields) = (redis.inspector().clone(), redis.keys().fields().clone());
         let buried = Arc::new(BuriedOrders { inspector, fields, known: Mutex::default() });
