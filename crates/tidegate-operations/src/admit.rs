@@ -75,7 +75,7 @@ pub async fn admit(stores: &Stores, request: &AdmitRequest) -> anyhow::Result<Ad
 
 /// The answer that a caller would get now.
 #[derive(Debug, Serialize)]
-pub struct WouldAdmit {
+pub struct PredictedAdmission {
     /// The user who would ask.
     pub user: UserId,
     /// The voucher that the user would ask for.
@@ -96,7 +96,7 @@ pub struct WouldAdmit {
 }
 
 /// Asks Redis for the answer that the order would get, and changes nothing. It does not use [`AdmitRequest::order`].
-pub async fn would_admit(redis: &RedisStore, request: &AdmitRequest) -> WouldAdmit {
+pub async fn would_admit(redis: &RedisStore, request: &AdmitRequest) -> PredictedAdmission {
     let AdmitRequest { voucher, user, quantity, .. } = *request;
     // The allocator starts at the lowest ids, so no journal holds the last one.
     let order = OrderId::try_from(OrderId::MAX).expect("it is the last id");
@@ -108,7 +108,7 @@ pub async fn would_admit(redis: &RedisStore, request: &AdmitRequest) -> WouldAdm
         Ok(AdmitReply::TooFast(reached)) => (Some(reached.name.clone()), None, Some(reached.retry_ms)),
         _ => (None, None, None),
     };
-    WouldAdmit { user, voucher, quantity, outcome: word(&reply), limit, opens_ms, retry_ms, reply }
+    PredictedAdmission { user, voucher, quantity, outcome: word(&reply), limit, opens_ms, retry_ms, reply }
 }
 
 /// The outcome as one word for programs.

@@ -4,7 +4,7 @@ use anyhow::Context;
 use clap::Args;
 use tidegate_operations::{
     Stores,
-    admit::{self, AdmitRequest, WouldAdmit},
+    admit::{self, AdmitRequest, PredictedAdmission},
 };
 use tidegate_orders::{
     Quantity, Subjects, UserId, VoucherId,
@@ -71,8 +71,8 @@ impl PartitionCommand for VoucherCheckArgs {
     }
 }
 
-fn text(would: &WouldAdmit) -> String {
-    let WouldAdmit { voucher, user, reply, .. } = would;
+fn text(would: &PredictedAdmission) -> String {
+    let PredictedAdmission { voucher, user, reply, .. } = would;
     match reply {
         Ok(AdmitReply::Admitted) => format!("voucher {voucher}: user {user} would be admitted now"),
         reply => format!("voucher {voucher}: user {user} would be {}", sentence(reply)),
