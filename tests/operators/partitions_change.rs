@@ -500,8 +500,7 @@ async fn a_gate_follows_a_change_of_the_list_by_itself_and_the_change_waits_for_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gate_stays_with_its_list_when_a_change_is_given_up_and_one_of_a_partition_alone_says_why_it_is_not_ready()
- {
+async fn a_gate_keeps_its_list_if_a_change_ends_early_and_one_of_a_partition_says_why_it_is_unready() {
     let (from, to) = ("3,1", "1,0,3,11");
     let mut system = GrowingSystem::open(from).await;
     let gate = system.worker("all", from).set("GATE_LISTEN", "127.0.0.1:0").start_as("gate");

@@ -70,8 +70,7 @@ async fn a_panic_of_a_handler_ends_its_lane_and_acknowledges_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_entry_that_makes_its_handler_panic_each_time_is_buried_at_its_fifth_crash_and_its_neighbours_are_done()
- {
+async fn an_entry_whose_handler_always_panics_is_buried_at_crash_five_and_its_neighbours_are_done() {
     let fixture = Fixture::start().await;
     let ids = fixture.add(5).await;
     let handler = RecordingHandler::new(|entry| match number(entry) {

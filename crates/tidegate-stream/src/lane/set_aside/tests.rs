@@ -251,7 +251,7 @@ fn events_beyond_the_limit_are_tried_oldest_first_and_all_of_them_and_are_woken(
 const TRY: Duration = Duration::from_secs(1);
 
 #[test]
-fn of_entries_that_are_handled_alone_never_more_than_a_few_are_tried_at_once_and_one_while_some_come_back() {
+fn at_most_a_few_entries_handled_alone_are_tried_at_once_and_one_while_some_come_back() {
     let mut aside = SetAside::new(1000, RETRY, Arc::default());
     let mut now = Instant::now();
     (0..1000).for_each(|ms| aside.put_alone(EntryId { ms, seq: 0 }, now));
