@@ -114,7 +114,7 @@ async fn the_fleet_removes_the_keys_after_a_clean_look_and_doctor_tells_what_tha
     let (fixture, program, gate) = open().await;
     let worker = comparing(&fixture, 1).start();
     sell_three(&fixture, &gate).await;
-    // A user who is barred without an order: both sides differ, so nothing goes.
+    // A user who is barred without an order: both stores differ, so nothing goes.
     fixture.redis_says(&["SADD", "seckill:order:7", "99"]).await;
     program.run("voucher delist --voucher 7 --yes").expect(0);
     worker.says("both stores differ").await;
@@ -294,7 +294,7 @@ async fn what_was_killed_between_any_two_steps_is_completed_by_the_same_command(
     let shown = program.run("voucher show --voucher 7").expect(0).stdout;
     assert!(shown.contains("complete that with tidegate voucher delist --voucher 7"), "{shown}");
     let done = program.run("voucher delist --voucher 7 --yes").expect(0);
-    assert!(done.stdout.contains("now it is delisted on both sides"), "{done:?}");
+    assert!(done.stdout.contains("now it is delisted in both stores"), "{done:?}");
     assert_eq!(ask(&gate, 2, 2, 1).await, AdmitReply::Over);
     let worker = fixture.worker("w").set("RECONCILE_EVERY_S", 0).start();
     until("the order is written", || async { fixture.orders().await.len() == 1 }).await;

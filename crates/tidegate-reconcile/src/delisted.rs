@@ -41,8 +41,8 @@ pub enum RemovalBlocker {
     /// The sale of the voucher has not ended for good.
     #[error("it is not delisted: tidegate voucher delist without --remove-keys does that first")]
     NotDelisted,
-    /// The two sides do not agree about the voucher.
-    #[error("both sides differ: tidegate reconcile --voucher {0} says in what")]
+    /// The two stores do not agree about the voucher.
+    #[error("both stores differ: tidegate reconcile --voucher {0} says in what")]
     Differs(VoucherId),
     /// Units are being added or taken.
     #[error(

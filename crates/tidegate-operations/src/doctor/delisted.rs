@@ -69,7 +69,7 @@ async fn look(
                 ),
             );
         } else {
-            findings.ok(format!("{what}; workers remove them when both sides agree"));
+            findings.ok(format!("{what}; workers remove them when both stores agree"));
         }
     }
     let more = left.len().saturating_sub(NAMED) as u64;

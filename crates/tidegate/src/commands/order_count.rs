@@ -82,7 +82,7 @@ fn text(counts: &OrderCountReport) -> String {
     let behind = behind.map(|of| {
         format!(
             "\n{}: there are more orders than ids that were given out. A failover set the counter back, or producers make ids of \
-             their own. If a failover did, compare both sides: tidegate reconcile",
+             their own. If a failover did, compare both stores: tidegate reconcile",
             times::utc_whole(of.from_ms)
         )
     });

@@ -103,14 +103,14 @@ impl ReportText for DelistState {
         let Self { voucher, outcome, has_keys, open, .. } = self;
         let keys = match has_keys {
             true => {
-                "workers remove its keys from Redis once both sides agree. To remove them now: the same command with --remove-keys"
+                "workers remove its keys from Redis once both stores agree. To remove them now: the same command with --remove-keys"
             }
             false => "Redis holds nothing of it",
         };
         match outcome {
             DelistOutcome::NoRow | DelistOutcome::ChangeIsOpen => refused_text(*voucher, open.as_deref()),
             DelistOutcome::Completed => {
-                format!("voucher {voucher}: now it is delisted on both sides; {keys}")
+                format!("voucher {voucher}: now it is delisted in both stores; {keys}")
             }
             _ => format!("voucher {voucher}: delisted; {keys}"),
         }

@@ -97,7 +97,7 @@ fn hint(sides: &VoucherSides, difference: VoucherMismatch) -> String {
         ),
         VoucherMismatch::Delisted { has_keys: true, .. } => {
             "it is delisted: its sale is over for good. Workers remove its keys \
-             once both sides agree (reconcile.remove_delisted_after_s); see docs/delist.md"
+             once both stores agree (reconcile.remove_delisted_after_s); see docs/delist.md"
                 .to_owned()
         }
         VoucherMismatch::Delisted { .. } => {
@@ -136,7 +136,7 @@ fn hint(sides: &VoucherSides, difference: VoucherMismatch) -> String {
             counted(units, "unit")
         ),
         VoucherMismatch::OtherEnd => {
-            "the two sides disagree on when the sale ends; Redis decides who is admitted".to_owned()
+            "the two stores disagree on when the sale ends; Redis decides who is admitted".to_owned()
         }
         VoucherMismatch::Paused => "its sale is paused".to_owned(),
     }

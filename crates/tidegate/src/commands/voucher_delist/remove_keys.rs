@@ -27,7 +27,7 @@ impl PlanText for RemoveKeysPlan {
             (Some(kept), _) => format!("voucher {voucher}: its keys stay, {kept}"),
             (None, 0) => format!("voucher {voucher}: Redis holds no key of it; nothing was changed"),
             (None, keys) => format!(
-                "voucher {voucher}: its {keys} keys, about {}, would be removed if both sides agree",
+                "voucher {voucher}: its {keys} keys, about {}, would be removed if both stores agree",
                 size(*bytes)
             ),
         }
