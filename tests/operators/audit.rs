@@ -168,7 +168,7 @@ async fn lost_orders_are_told_with_their_time_and_the_command_that_writes_them()
 /// What the operation behind the command finds, but for what Redis offers beyond the stock of MySQL of [`SHORT`]: that is what it is for.
 async fn audit_failures(fixture: &Fixture) -> Vec<String> {
     let request = ComparisonRequest { vouchers: Vec::new(), since_ms: None, pace: Pace::Full };
-    let comparison = Comparison::new((fixture.gate().await, fixture.pool.clone()), request);
+    let comparison = Comparison::new((fixture.store().await, fixture.pool.clone()), request);
     let job = Job { stop: CancellationToken::new(), progress: Box::new(Silent) };
     let report = tidegate_compare::audit::audit(&comparison, &job).await;
     let failures = report.expect("both answer").failures();
@@ -215,7 +215,7 @@ async fn orders_of_vouchers_that_only_redis_knows_are_followed() {
     let fixture = Fixture::open().await;
     fixture.open_sale().await;
     fixture.load(7, 100).await;
-    let gate = fixture.gate().await;
+    let store = fixture.store().await;
     for order in 1..=5 {
         fixture.admit(order, order, 7, 1).await;
     }
@@ -248,7 +248,7 @@ async fn orders_of_vouchers_that_only_redis_knows_are_followed() {
             user_after: UserAfter::Freed,
             by: "operator:test".into(),
         };
-        gate.releases().release(&release).await.expect("the gate answers");
+        store.releases().release(&release).await.expect("the store answers");
     }
     let held = fixture.tidegate(&["audit"]);
     assert_eq!(held.status.code(), Some(0), "{held:?}");

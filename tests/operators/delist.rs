@@ -37,9 +37,9 @@ async fn delisted_at(fixture: &Fixture) -> Option<i64> {
 }
 
 /// Three orders are bought and written: 1 by user 1, and so on.
-async fn sell_three(fixture: &Fixture, gate: &RedisStore) {
+async fn sell_three(fixture: &Fixture, store: &RedisStore) {
     for id in 1..=3 {
-        assert_eq!(ask(gate, id, id, 1).await, AdmitReply::Admitted);
+        assert_eq!(ask(store, id, id, 1).await, AdmitReply::Admitted);
     }
     until("three orders are written", || async { fixture.orders().await.len() == 3 }).await;
     fixture.settled().await;
@@ -47,19 +47,19 @@ async fn sell_three(fixture: &Fixture, gate: &RedisStore) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_delisted_sale_is_over_for_whoever_asks_also_where_it_was_paused_or_had_not_begun() {
-    let (_site, program, gate) = open().await;
-    assert_eq!(ask(&gate, 1, 1, 1).await, AdmitReply::Admitted);
-    gate.sales().pause(7.try_into().unwrap(), PauseScope::Own).await.unwrap();
-    assert_eq!(ask(&gate, 2, 2, 1).await, AdmitReply::Paused);
+    let (_site, program, store) = open().await;
+    assert_eq!(ask(&store, 1, 1, 1).await, AdmitReply::Admitted);
+    store.sales().pause(7.try_into().unwrap(), PauseScope::Own).await.unwrap();
+    assert_eq!(ask(&store, 2, 2, 1).await, AdmitReply::Paused);
 
     let plan = program.run("voucher delist --voucher 7 --dry-run").expect(0);
     assert!(plan.stdout.contains("99 units in Redis would not be sold any more"), "{plan:?}");
-    assert_eq!(ask(&gate, 2, 2, 1).await, AdmitReply::Paused, "a dry run changes nothing");
+    assert_eq!(ask(&store, 2, 2, 1).await, AdmitReply::Paused, "a dry run changes nothing");
     let done = program.run("voucher delist --voucher 7 --yes").expect(0);
     assert!(done.stdout.contains("delisted"), "{done:?}");
-    assert_eq!(ask(&gate, 2, 2, 1).await, AdmitReply::Over);
+    assert_eq!(ask(&store, 2, 2, 1).await, AdmitReply::Over);
     assert_eq!(
-        ask(&gate, 1, 1, 1).await,
+        ask(&store, 1, 1, 1).await,
         AdmitReply::AdmittedBefore,
         "whoever lost a reply hears what was decided"
     );
@@ -71,14 +71,14 @@ async fn a_delisted_sale_is_over_for_whoever_asks_also_where_it_was_paused_or_ha
     program.run(&format!("voucher load --voucher 9 --stock 5 --begin {later:.0} --yes")).expect(0);
     program.run("voucher delist --voucher 9 --yes").expect(0);
     let nine = Admission { voucher: 9.try_into().unwrap(), ..admission(90, 1, 1) };
-    assert_eq!(gate.admissions().admit(&nine).await.unwrap(), AdmitReply::Over);
+    assert_eq!(store.admissions().admit(&nine).await.unwrap(), AdmitReply::Over);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_delisted_voucher_is_not_loaded_restocked_or_rebuilt_and_every_command_knows_it() {
-    let (fixture, program, gate) = open().await;
+    let (fixture, program, store) = open().await;
     let worker = fixture.worker("w").start();
-    sell_three(&fixture, &gate).await;
+    sell_three(&fixture, &store).await;
     program.run("voucher delist --voucher 7 --yes").expect(0);
     for line in [
         "voucher load --voucher 7 --stock 100 --yes",
@@ -100,9 +100,9 @@ async fn a_delisted_voucher_is_not_loaded_restocked_or_rebuilt_and_every_command
     let doctor = program.run("doctor").all();
     assert!(doctor.contains("voucher 7 was delisted"), "{doctor}");
     // The gate of an older program would load it: Redis refuses by itself.
-    let state = gate.sales().read_voucher(7.try_into().unwrap()).await.unwrap();
+    let state = store.sales().read_voucher(7.try_into().unwrap()).await.unwrap();
     assert_eq!((state.stock, state.pause), (Some(97), Pause::Running));
-    let loaded = gate.sales().load(7.try_into().unwrap(), 50, SaleWindow::default()).await.unwrap();
+    let loaded = store.sales().load(7.try_into().unwrap(), 50, SaleWindow::default()).await.unwrap();
     assert_eq!(format!("{loaded:?}"), "Delisted");
     assert!(program.run("reconcile").expect(0).stdout.contains("It agrees"));
     fixture.judge().await;
@@ -111,9 +111,9 @@ async fn a_delisted_voucher_is_not_loaded_restocked_or_rebuilt_and_every_command
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_fleet_removes_the_keys_after_a_clean_look_and_doctor_tells_what_that_freed() {
-    let (fixture, program, gate) = open().await;
+    let (fixture, program, store) = open().await;
     let worker = comparing(&fixture, 1).start();
-    sell_three(&fixture, &gate).await;
+    sell_three(&fixture, &store).await;
     // A user who is barred without an order: both stores differ, so nothing goes.
     fixture.redis_says(&["SADD", "seckill:order:7", "99"]).await;
     program.run("voucher delist --voucher 7 --yes").expect(0);
@@ -134,7 +134,7 @@ async fn the_fleet_removes_the_keys_after_a_clean_look_and_doctor_tells_what_tha
     fixture.redis_says(&["SREM", "seckill:order:7", "99"]).await;
     until("its keys are gone", || async { keys_of_7(&fixture).await.is_empty() }).await;
     worker.says("removed the keys of a delisted voucher").await;
-    assert_eq!(ask(&gate, 4, 4, 1).await, AdmitReply::NoStock);
+    assert_eq!(ask(&store, 4, 4, 1).await, AdmitReply::NoStock);
     until("doctor tells of it", || async {
         let doctor = program.run("doctor").all();
         doctor.contains("keys of voucher 7, which is delisted, were removed")
@@ -161,9 +161,9 @@ async fn the_fleet_removes_the_keys_after_a_clean_look_and_doctor_tells_what_tha
 
 #[tokio::test(flavor = "multi_thread")]
 async fn keys_stay_before_their_time_and_while_something_of_the_sale_is_on_its_way_or_dead() {
-    let (fixture, program, gate) = open().await;
+    let (fixture, program, store) = open().await;
     let worker = comparing(&fixture, 3_600).start();
-    sell_three(&fixture, &gate).await;
+    sell_three(&fixture, &store).await;
     program.run("voucher delist --voucher 7 --yes").expect(0);
     let looked = || async { fixture.redis_says(&["GET", "tidegate:reconciled"]).await.as_string() };
     let before = looked().await;
@@ -210,9 +210,9 @@ async fn keys_stay_before_their_time_and_while_something_of_the_sale_is_on_its_w
 /// After the keys are gone, whatever happens to an order changes MySQL only, makes no key and waits for nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn releases_replays_and_dead_letters_of_a_removed_sale_change_mysql_only() {
-    let (fixture, program, gate) = open().await;
+    let (fixture, program, store) = open().await;
     let worker = fixture.worker("w").start();
-    sell_three(&fixture, &gate).await;
+    sell_three(&fixture, &store).await;
     // Refused: a second order of user 1, which the tutorial's script let through.
     fixture.add_order(11, 1, 7).await;
     fixture.settled().await;
@@ -282,20 +282,20 @@ async fn killed_at(fixture: &Fixture, line: &str, bytes: &[u8]) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_killed_between_any_two_steps_is_completed_by_the_same_command() {
-    let (fixture, program, gate) = open().await;
+    let (fixture, program, store) = open().await;
     let (delist, remove) = (
         fixture.sha(include_str!("../../lua/delist.lua")).await,
         fixture.sha(include_str!("../../lua/remove_delisted.lua")).await,
     );
     killed_at(&fixture, "voucher delist --voucher 7 --yes", delist.as_bytes()).await;
     assert!(delisted_at(&fixture).await.is_some(), "MySQL comes first");
-    assert_eq!(ask(&gate, 1, 1, 1).await, AdmitReply::Admitted, "Redis does not know yet");
+    assert_eq!(ask(&store, 1, 1, 1).await, AdmitReply::Admitted, "Redis does not know yet");
     assert!(program.run("doctor").all().contains("may still be sold in Redis"));
     let shown = program.run("voucher show --voucher 7").expect(0).stdout;
     assert!(shown.contains("complete that with tidegate voucher delist --voucher 7"), "{shown}");
     let done = program.run("voucher delist --voucher 7 --yes").expect(0);
     assert!(done.stdout.contains("now it is delisted in both stores"), "{done:?}");
-    assert_eq!(ask(&gate, 2, 2, 1).await, AdmitReply::Over);
+    assert_eq!(ask(&store, 2, 2, 1).await, AdmitReply::Over);
     let worker = fixture.worker("w").set("RECONCILE_EVERY_S", 0).start();
     until("the order is written", || async { fixture.orders().await.len() == 1 }).await;
     fixture.settled().await;
@@ -315,11 +315,11 @@ async fn what_was_killed_between_any_two_steps_is_completed_by_the_same_command(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_redis_that_went_back_to_before_a_voucher_was_delisted_sells_it_until_the_fleet_looks() {
-    let (fixture, program, gate) = open().await;
+    let (fixture, program, store) = open().await;
     program.run("voucher delist --voucher 7 --yes").expect(0);
     let since = delisted_at(&fixture).await;
     fixture.redis_says(&["HDEL", "seckill:voucher:7", "delisted", "end_ms"]).await;
-    assert_eq!(ask(&gate, 1, 1, 1).await, AdmitReply::Admitted);
+    assert_eq!(ask(&store, 1, 1, 1).await, AdmitReply::Admitted);
     let worker = comparing(&fixture, 1).start();
     until("its keys are gone", || async { keys_of_7(&fixture).await.is_empty() }).await;
     assert_eq!(delisted_at(&fixture).await, since);

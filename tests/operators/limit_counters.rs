@@ -241,10 +241,10 @@ async fn a_sale_that_goes_on_gives_no_false_alarm_and_a_counter_that_is_wrong_in
     }
     program.run("voucher add --voucher 101 --units 1000000 --yes").expect(0);
     let worker = fixture.worker("w").start();
-    let (stop, next, gate) =
-        (Arc::new(AtomicBool::new(false)), Arc::new(AtomicI64::new(1)), fixture.gate().await);
+    let (stop, next, store) =
+        (Arc::new(AtomicBool::new(false)), Arc::new(AtomicI64::new(1)), fixture.store().await);
     let buyer = |shard: i64| {
-        let (stop, next, gate) = (Arc::clone(&stop), Arc::clone(&next), gate.clone());
+        let (stop, next, store) = (Arc::clone(&stop), Arc::clone(&next), store.clone());
         async move {
             while !stop.load(Ordering::Relaxed) {
                 let id = next.fetch_add(1, Ordering::Relaxed);
@@ -257,7 +257,7 @@ async fn a_sale_that_goes_on_gives_no_false_alarm_and_a_counter_that_is_wrong_in
                     subjects,
                     traceparent: None,
                 };
-                gate.admissions().admit(&admission).await.expect("the gate answers");
+                store.admissions().admit(&admission).await.expect("the store answers");
             }
         }
     };
@@ -361,8 +361,8 @@ async fn an_order_that_ends_before_a_lost_counter_is_set_is_not_counted_for_ever
     write(&fixture, OWN, "2:a", "19000:1:1").await;
     write(&fixture, OWN, "u:1", "1").await;
 
-    let (gate, stop) = (fixture.gate().await, CancellationToken::new());
-    let check = LimitCounterCheck::new(&gate, &fixture.pool, Pace::Full, &stop);
+    let (store, stop) = (fixture.store().await, CancellationToken::new());
+    let check = LimitCounterCheck::new(&store, &fixture.pool, Pace::Full, &stop);
     let seven = [7.try_into().expect("a voucher")];
     let found = check.compare(&seven).await.expect("both answer").differences;
     assert_eq!(found.len(), 3, "{found:?}");
@@ -388,8 +388,8 @@ async fn a_journal_that_is_gone_or_cannot_be_read_lowers_no_counter_and_is_said(
     let order = program.run("admit --voucher 7 --user 4 --subject phone=d --json").expect(0).json();
     let order = order["order"].as_str().expect("an id").to_owned();
     let before = held(&fixture, OWN).await;
-    let (gate, stop) = (fixture.gate().await, CancellationToken::new());
-    let check = LimitCounterCheck::new(&gate, &fixture.pool, Pace::Full, &stop);
+    let (store, stop) = (fixture.store().await, CancellationToken::new());
+    let check = LimitCounterCheck::new(&store, &fixture.pool, Pace::Full, &stop);
     let seven = [7.try_into().expect("a voucher")];
     let why = async || {
         let report = check.compare(&seven).await.expect("both answer");

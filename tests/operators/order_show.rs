@@ -207,7 +207,7 @@ async fn what_was_released_or_lost_is_told_apart_and_a_lost_order_can_be_brought
         user_after: tidegate_orders::scripts::UserAfter::Freed,
         by: "operator:test".into(),
     };
-    fixture.gate().await.releases().release(&released).await.expect("the gate answers");
+    fixture.store().await.releases().release(&released).await.expect("the store answers");
     says(&shown(&fixture, "10", "released"), "by operator:test, and is not written");
 
     fixture.admit(20, 20, PLENTY, 3).await;

@@ -14,8 +14,8 @@ use crate::{
     sale::{ask, open, program, sql},
 };
 
-async fn buy(gate: &RedisStore, id: i64, user: i64) {
-    assert_eq!(ask(gate, id, user, 1).await, AdmitReply::Admitted);
+async fn buy(store: &RedisStore, id: i64, user: i64) {
+    assert_eq!(ask(store, id, user, 1).await, AdmitReply::Admitted);
 }
 
 async fn numbers(fixture: &Fixture, select: &str) -> Vec<i64> {
@@ -55,14 +55,14 @@ const REFUSALS: &str = "SELECT order_id FROM tidegate_refusal ORDER BY order_id"
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refusal_goes_only_where_no_entry_no_letter_and_no_journal_names_its_order() {
-    let (fixture, program, gate) = open().await;
+    let (fixture, program, store) = open().await;
     let worker = fixture.worker("w").set("RECONCILE_EVERY_S", 0).start();
-    buy(&gate, 1, 1).await;
+    buy(&store, 1, 1).await;
     fixture.settled().await;
     // 11 came by XADD alone; 12 through the gate, whose journal notes that it was released.
     fixture.add_order(11, 1, 7).await;
     fixture.redis_says(&["SREM", "seckill:order:7", "1"]).await;
-    buy(&gate, 12, 1).await;
+    buy(&store, 12, 1).await;
     fixture.add_order(13, 1, 7).await;
     fixture.add_order(14, 1, 7).await;
     until("four are refused", || async { numbers(&fixture, REFUSALS).await.len() == 4 }).await;
@@ -103,10 +103,10 @@ async fn a_refusal_goes_only_where_no_entry_no_letter_and_no_journal_names_its_o
 
 #[tokio::test(flavor = "multi_thread")]
 async fn events_of_ended_orders_go_but_for_payments_and_the_last_and_both_sides_still_agree() {
-    let (fixture, program, gate) = open().await;
+    let (fixture, program, store) = open().await;
     let worker = fixture.worker("w").set("RECONCILE_EVERY_S", 0).start();
     for id in 1..=5 {
-        buy(&gate, id, id).await;
+        buy(&store, id, id).await;
     }
     until("five are written", || async { fixture.orders().await.len() == 5 }).await;
     for line in [
@@ -156,10 +156,10 @@ async fn events_of_ended_orders_go_but_for_payments_and_the_last_and_both_sides_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn after_a_prune_a_payment_is_decided_as_before_it() {
-    let (fixture, program, gate) = open().await;
+    let (fixture, program, store) = open().await;
     let worker = fixture.worker("w").set("RECONCILE_EVERY_S", 0).start();
     for id in 1..=3 {
-        buy(&gate, id, id).await;
+        buy(&store, id, id).await;
     }
     until("three are written", || async { fixture.orders().await.len() == 3 }).await;
     for line in [
@@ -217,7 +217,7 @@ fn pruned_none(program: &Program, line: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dead_letter_goes_only_where_its_order_has_ended_in_mysql_and_never_one_about_money() {
-    let (fixture, program, gate) = open().await;
+    let (fixture, program, store) = open().await;
     let worker = fixture.worker("w").set("RECONCILE_EVERY_S", 0).start();
     worker.says("consumer group created").await;
     worker.stop().await;
@@ -233,7 +233,7 @@ async fn a_dead_letter_goes_only_where_its_order_has_ended_in_mysql_and_never_on
     program.run(&format!("pending bury {} --why test --yes", entries.join(" "))).expect(0);
     assert_eq!(fixture.dead().await.len(), 5);
     let worker = fixture.worker("w").set("RECONCILE_EVERY_S", 0).start();
-    buy(&gate, 1, 1).await;
+    buy(&store, 1, 1).await;
     until("one is written", || async { fixture.orders().await.len() == 1 }).await;
     fixture.add_order(11, 1, 7).await;
     until("one is refused", || async { numbers(&fixture, REFUSALS).await.len() == 1 }).await;

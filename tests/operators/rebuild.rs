@@ -34,8 +34,8 @@ const COMPLETE: &str = "#complete";
 async fn open(stock: i64) -> (Fixture, Program, RedisStore) {
     let fixture = Fixture::open().await;
     fixture.load(7, stock).await;
-    let (program, gate) = (program(&fixture), fixture.gate().await);
-    (fixture, program, gate)
+    let (program, store) = (program(&fixture), fixture.store().await);
+    (fixture, program, store)
 }
 
 /// The journal is complete, and its sum is the stock.
@@ -174,12 +174,12 @@ async fn a_rebuild_goes_by_the_keys_that_are_there_where_mysql_does_not_say_what
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_redis_that_was_emptied_in_a_running_sale_is_filled_by_one_command() {
-    let (fixture, program, gate) = open(1_500).await;
+    let (fixture, program, store) = open(1_500).await;
     let workers = [fixture.worker("a").start(), fixture.worker("b").start()];
     let caller_log = Arc::new(CallerLog::default());
     let wanted = |user: i64, quantity: i64| Wanted { user, voucher: 7, quantity, way: Way::Gate };
     for id in 1..=200 {
-        assert_eq!(ask(&gate, id, id, 1 + id % 2).await, AdmitReply::Admitted);
+        assert_eq!(ask(&store, id, id, 1 + id % 2).await, AdmitReply::Admitted);
         caller_log.note(id, wanted(id, 1 + id % 2));
     }
     fixture.add_order(900, 1, 7).await;
@@ -189,13 +189,13 @@ async fn a_redis_that_was_emptied_in_a_running_sale_is_filled_by_one_command() {
 
     let is_over = Arc::new(AtomicBool::new(false));
     let callers = (0..4).map(|caller| {
-        let (gate, is_over, caller_log) = (gate.clone(), Arc::clone(&is_over), Arc::clone(&caller_log));
+        let (store, is_over, caller_log) = (store.clone(), Arc::clone(&is_over), Arc::clone(&caller_log));
         tokio::spawn(async move {
             let mut id = 10_000 * (caller + 1);
             while !is_over.load(SeqCst) {
                 id += 1;
                 let asked = caller_log.ask(id, wanted(id, 1));
-                let reply = ask(&gate, id, id, 1).await;
+                let reply = ask(&store, id, id, 1).await;
                 if reply.is_admitted() {
                     caller_log.told(&asked);
                 } else {
@@ -236,9 +236,9 @@ async fn a_redis_that_was_emptied_in_a_running_sale_is_filled_by_one_command() {
     assert!(fixture.live_orders().await.len() >= rebuilt);
     none_is(&fates(&caller_log.read(), &Ends::read(&fixture.pool).await));
     for row in fixture.live_orders().await {
-        assert_eq!(ask(&gate, row.id, row.user, row.quantity).await, AdmitReply::AdmittedBefore);
+        assert_eq!(ask(&store, row.id, row.user, row.quantity).await, AdmitReply::AdmittedBefore);
     }
-    assert_eq!(ask(&gate, 900, 1, 1).await, AdmitReply::Released);
+    assert_eq!(ask(&store, 900, 1, 1).await, AdmitReply::Released);
     no_staged_keys(&fixture).await;
     fixture.judge().await;
     for worker in workers {
@@ -248,10 +248,10 @@ async fn a_redis_that_was_emptied_in_a_running_sale_is_filled_by_one_command() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_order_is_counted_where_it_is_and_holds_its_units_once() {
-    let (fixture, program, gate) = open(100).await;
+    let (fixture, program, store) = open(100).await;
     let worker = fixture.worker("w").start();
     for id in 1..=4 {
-        assert_eq!(ask(&gate, id, id, 2).await, AdmitReply::Admitted);
+        assert_eq!(ask(&store, id, id, 2).await, AdmitReply::Admitted);
     }
     fixture.settled().await;
     program.run("order event cancelled 4 --user 4 --voucher 7 --yes").expect(0);
@@ -259,7 +259,7 @@ async fn each_order_is_counted_where_it_is_and_holds_its_units_once() {
     assert!(worker.stop().await.success());
     // Two that nobody has read, one that is pending, one dead, one acknowledged and not written, one that only the journal has.
     for id in 11..=16 {
-        assert_eq!(ask(&gate, id, id, 1).await, AdmitReply::Admitted);
+        assert_eq!(ask(&store, id, id, 1).await, AdmitReply::Admitted);
     }
     fixture.hand_over("gone-0", 4).await;
     let entries = fixture.call(&format!("XRANGE {STREAM} - +")).await.into_array();
@@ -293,15 +293,15 @@ async fn each_order_is_counted_where_it_is_and_holds_its_units_once() {
     );
     // Whoever was told of an order hears the same again.
     for id in [1, 2, 3] {
-        assert_eq!(ask(&gate, id, id, 2).await, AdmitReply::AdmittedBefore);
+        assert_eq!(ask(&store, id, id, 2).await, AdmitReply::AdmittedBefore);
     }
     for id in 11..=16 {
-        assert_eq!(ask(&gate, id, id, 1).await, AdmitReply::AdmittedBefore, "{id}");
+        assert_eq!(ask(&store, id, id, 1).await, AdmitReply::AdmittedBefore, "{id}");
     }
-    assert_eq!(ask(&gate, 4, 4, 2).await, AdmitReply::Released);
-    assert_eq!(ask(&gate, 99, 1, 1).await, AdmitReply::UserHasOrder);
-    assert_eq!(ask(&gate, 98, 777, 1).await, AdmitReply::Admitted, "nobody is barred for nothing");
-    assert_eq!(ask(&gate, 97, 4, 1).await, AdmitReply::Admitted, "nor after a cancelled order");
+    assert_eq!(ask(&store, 4, 4, 2).await, AdmitReply::Released);
+    assert_eq!(ask(&store, 99, 1, 1).await, AdmitReply::UserHasOrder);
+    assert_eq!(ask(&store, 98, 777, 1).await, AdmitReply::Admitted, "nobody is barred for nothing");
+    assert_eq!(ask(&store, 97, 4, 1).await, AdmitReply::Admitted, "nor after a cancelled order");
 
     // The dead letter that is put back is written, the pending ones are, and nothing is released or sold twice.
     program.run("dead requeue --all --yes").expect(0);
@@ -317,17 +317,17 @@ async fn each_order_is_counted_where_it_is_and_holds_its_units_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn old_keys_sell_until_the_new_ones_do_and_nobody_is_forgotten() {
-    let (fixture, program, gate) = open(100_000).await;
+    let (fixture, program, store) = open(100_000).await;
     let worker = fixture.worker("w").start();
     let is_over = Arc::new(AtomicBool::new(false));
     let callers: Vec<_> = (0..8)
         .map(|caller| {
-            let (gate, is_over) = (gate.clone(), Arc::clone(&is_over));
+            let (store, is_over) = (store.clone(), Arc::clone(&is_over));
             tokio::spawn(async move {
                 let (first, mut id) = (1_000_000 * (caller + 1), 1_000_000 * (caller + 1));
                 while !is_over.load(SeqCst) {
                     id += 1;
-                    assert_eq!(ask(&gate, id, id, 1).await, AdmitReply::Admitted, "the gate never pauses");
+                    assert_eq!(ask(&store, id, id, 1).await, AdmitReply::Admitted, "the gate never pauses");
                 }
                 (first + 1)..=id
             })
@@ -367,11 +367,11 @@ async fn a_rebuild_that_is_killed_anywhere_leaves_nothing_that_the_next_one_does
 }
 
 async fn killed_at(step: u32) {
-    let (fixture, program, gate) = open(100).await;
+    let (fixture, program, store) = open(100).await;
     let _sha: String = fred::interfaces::LuaInterface::script_load(&fixture.client, SCRIPT).await.unwrap();
     let worker = fixture.worker("w").start();
     for id in 1..=5 {
-        assert_eq!(ask(&gate, id, id, 1).await, AdmitReply::Admitted);
+        assert_eq!(ask(&store, id, id, 1).await, AdmitReply::Admitted);
     }
     fixture.settled().await;
     fixture.call("FLUSHALL").await;
@@ -400,7 +400,7 @@ async fn killed_at(step: u32) {
         "{again:?}"
     );
     no_staged_keys(&fixture).await;
-    assert_eq!(ask(&gate, 6, 6, 1).await, AdmitReply::Admitted);
+    assert_eq!(ask(&store, 6, 6, 1).await, AdmitReply::Admitted);
     fixture.settled().await;
     until("it is written", || async { fixture.live_orders().await.len() == 6 }).await;
     agrees(&fixture, 7, 100).await;
@@ -409,8 +409,8 @@ async fn killed_at(step: u32) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_its_lock_in_mysql_nothing_is_switched_over() {
-    let (fixture, program, gate) = open(100).await;
-    assert_eq!(ask(&gate, 1, 1, 1).await, AdmitReply::Admitted);
+    let (fixture, program, store) = open(100).await;
+    assert_eq!(ask(&store, 1, 1, 1).await, AdmitReply::Admitted);
     let before = fixture.journal(7).await;
     let (child, hold, _proxies) = held_at(&fixture, |redis, _| redis.hold_when(br#""action":"load""#)).await;
     // Among them the one that holds the row.
@@ -433,16 +433,16 @@ async fn without_its_lock_in_mysql_nothing_is_switched_over() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_worker_read_before_redis_died_is_waited_for() {
-    let (fixture, program, gate) = open(100).await;
+    let (fixture, program, store) = open(100).await;
     let mysql = Proxy::start(fixture.mysql.port()).await.expect("a proxy");
     let url = mysql.url_for(&fixture.mysql);
     let worker = fixture.worker("slow").variable("TIDEGATE_MYSQL_URL", url);
     let worker =
         worker.set("MYSQL_STATEMENT_TIMEOUT_MS", 60_000).set("WORKER_CLAIM_IDLE_MS", 200_000).start();
-    assert_eq!(ask(&gate, 1, 1, 1).await, AdmitReply::Admitted);
+    assert_eq!(ask(&store, 1, 1, 1).await, AdmitReply::Admitted);
     fixture.settled().await;
     let hold = mysql.hold_when(b"INSERT INTO tb_voucher_order");
-    assert_eq!(ask(&gate, 2, 2, 5).await, AdmitReply::Admitted);
+    assert_eq!(ask(&store, 2, 2, 5).await, AdmitReply::Admitted);
     hold.reached().await.expect("the batch is in progress");
     fixture.call("FLUSHALL").await;
     let mut command = program.command(&["rebuild", "--all", "--yes"]);
@@ -455,7 +455,7 @@ async fn what_a_worker_read_before_redis_died_is_waited_for() {
     Run::from(child.wait_with_output().expect("it ends")).expect(0);
     assert_eq!((fixture.live_orders().await.len(), fixture.redis_stock(7).await), (2, Some(94)));
     agrees(&fixture, 7, 100).await;
-    assert_eq!(ask(&gate, 2, 2, 5).await, AdmitReply::AdmittedBefore);
+    assert_eq!(ask(&store, 2, 2, 5).await, AdmitReply::AdmittedBefore);
     assert!(worker.stop().await.success());
 }
 
@@ -476,7 +476,7 @@ async fn a_worker_that_does_not_say_what_it_has_in_progress_is_named() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dry_run_changes_nothing_and_a_pause_outlives_a_rebuild() {
-    let (fixture, program, gate) = open(100).await;
+    let (fixture, program, store) = open(100).await;
     fixture.load(8, 10).await;
     sqlx::query("UPDATE tb_seckill_voucher SET end_time = NOW() - INTERVAL 1 HOUR WHERE voucher_id = 8")
         .execute(&fixture.pool)
@@ -498,9 +498,9 @@ async fn a_dry_run_changes_nothing_and_a_pause_outlives_a_rebuild() {
     assert!(program.run("rebuild --all").expect(2).stderr.contains("--yes"));
     program.run("pause --voucher 7 --yes").expect(0);
     program.run("rebuild --all --yes").expect(0);
-    assert_eq!(ask(&gate, 1, 1, 1).await, AdmitReply::Paused);
+    assert_eq!(ask(&store, 1, 1, 1).await, AdmitReply::Paused);
     program.run("resume --voucher 7 --yes").expect(0);
-    assert_eq!(ask(&gate, 1, 1, 1).await, AdmitReply::Admitted);
+    assert_eq!(ask(&store, 1, 1, 1).await, AdmitReply::Admitted);
     assert_eq!((fixture.redis_stock(8).await, fixture.redis_stock(9).await), (Some(10), None));
     program.run("rebuild --voucher 9 --yes").expect(0);
     assert_eq!(fixture.redis_stock(9).await, Some(10));
@@ -547,10 +547,10 @@ async fn no_order_id_of_today_is_given_out_again() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_redis_that_came_back_older_is_brought_up_to_mysql() {
-    let (fixture, program, gate) = open(200).await;
+    let (fixture, program, store) = open(200).await;
     let worker = fixture.worker("w").start();
     for id in 1..=20 {
-        assert_eq!(ask(&gate, id, id, 1).await, AdmitReply::Admitted);
+        assert_eq!(ask(&store, id, id, 1).await, AdmitReply::Admitted);
     }
     fixture.settled().await;
     fixture.redis.shutdown().expect("it stops");
@@ -559,7 +559,7 @@ async fn a_redis_that_came_back_older_is_brought_up_to_mysql() {
     copy(&folder, older.path());
     fixture.redis.restart().expect("it starts");
     for id in 21..=60 {
-        until("it is admitted", || async { ask(&gate, id, id, 1).await.is_admitted() }).await;
+        until("it is admitted", || async { ask(&store, id, id, 1).await.is_admitted() }).await;
     }
     until("all are written", || async { fixture.live_orders().await.len() == 60 }).await;
     fixture.settled().await;
@@ -567,13 +567,13 @@ async fn a_redis_that_came_back_older_is_brought_up_to_mysql() {
     copy(older.path(), &folder);
     fixture.redis.restart().expect("it starts");
     // It knows 20 of 60 orders, and sells what is sold.
-    assert_eq!(ask(&gate, 61, 61, 1).await, AdmitReply::Admitted);
+    assert_eq!(ask(&store, 61, 61, 1).await, AdmitReply::Admitted);
     program.run("rebuild --all --yes").expect(0);
     until("what came late is written", || async { fixture.live_orders().await.len() == 61 }).await;
     fixture.settled().await;
     agrees(&fixture, 7, 200).await;
     for id in 1..=61 {
-        assert_eq!(ask(&gate, id, id, 1).await, AdmitReply::AdmittedBefore);
+        assert_eq!(ask(&store, id, id, 1).await, AdmitReply::AdmittedBefore);
     }
     assert!(worker.stop().await.success());
 }
@@ -591,10 +591,10 @@ fn copy(from: &std::path::Path, to: &std::path::Path) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_ends_after_a_rebuild_is_released_once() {
-    let (fixture, program, gate) = open(50).await;
+    let (fixture, program, store) = open(50).await;
     let worker = fixture.worker("w").start();
     for id in 1..=4 {
-        assert_eq!(ask(&gate, id, id, 2).await, AdmitReply::Admitted);
+        assert_eq!(ask(&store, id, id, 2).await, AdmitReply::Admitted);
     }
     fixture.settled().await;
     fixture.call("FLUSHALL").await;
@@ -617,7 +617,7 @@ async fn what_ends_after_a_rebuild_is_released_once() {
             user_after: UserAfter::Freed,
             by: "test".into(),
         };
-        gate.releases().release(&release).await.expect("the gate answers");
+        store.releases().release(&release).await.expect("the store answers");
     }
     fixture.settled().await;
     agrees(&fixture, 7, 50).await;

@@ -17,9 +17,9 @@ pub fn program<M: Endpoint>(fixture: &Fixture<M>) -> Program {
 /// A fixture with a voucher 7 of which 100 units are on sale.
 pub async fn open() -> (Fixture, Program, RedisStore) {
     let fixture = Fixture::open().await;
-    let (program, gate) = (program(&fixture), fixture.gate().await);
+    let (program, store) = (program(&fixture), fixture.store().await);
     program.run("voucher load --voucher 7 --stock 100").expect(0);
-    (fixture, program, gate)
+    (fixture, program, store)
 }
 
 /// An order of so many units of voucher 7.
@@ -35,8 +35,8 @@ pub fn admission(id: i64, user: i64, quantity: i64) -> Admission {
 }
 
 /// Asks for so many units of voucher 7.
-pub async fn ask(gate: &RedisStore, id: i64, user: i64, quantity: i64) -> AdmitReply {
-    gate.admissions().admit(&admission(id, user, quantity)).await.expect("the gate answers")
+pub async fn ask(store: &RedisStore, id: i64, user: i64, quantity: i64) -> AdmitReply {
+    store.admissions().admit(&admission(id, user, quantity)).await.expect("the store answers")
 }
 
 /// A statement by somebody else.

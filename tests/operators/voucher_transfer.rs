@@ -400,12 +400,12 @@ async fn beside_a_move_a_sale_is_paused_and_resumed_and_its_stock_changes_only_a
 async fn units_that_move_while_both_regions_sell_are_sold_once_and_the_books_agree() {
     let (fixture, program) = open().await;
     let worker = fixture.worker("w").start();
-    let (stop, next, gate) =
-        (Arc::new(AtomicBool::new(false)), Arc::new(AtomicI64::new(1)), fixture.gate().await);
+    let (stop, next, store) =
+        (Arc::new(AtomicBool::new(false)), Arc::new(AtomicI64::new(1)), fixture.store().await);
     let (has_moved, moved) = tokio::sync::watch::channel(false);
     let buyer = |voucher: i64| {
-        let (stop, next, gate, mut moved) =
-            (Arc::clone(&stop), Arc::clone(&next), gate.clone(), moved.clone());
+        let (stop, next, store, mut moved) =
+            (Arc::clone(&stop), Arc::clone(&next), store.clone(), moved.clone());
         async move {
             let mut sold = 0;
             while !stop.load(Ordering::Relaxed) {
@@ -423,7 +423,7 @@ async fn units_that_move_while_both_regions_sell_are_sold_once_and_the_books_agr
                     traceparent: None,
                 };
                 sold += i64::from(
-                    gate.admissions().admit(&admission).await.expect("the gate answers").is_admitted(),
+                    store.admissions().admit(&admission).await.expect("the store answers").is_admitted(),
                 );
             }
             sold

@@ -37,8 +37,8 @@ fn admission(order: i64, user: i64, voucher: i64) -> Admission {
     }
 }
 
-async fn admit(gate: &RedisStore, order: i64, user: i64, voucher: i64) -> AdmitReply {
-    gate.admissions().admit(&admission(order, user, voucher)).await.expect("the gate answers")
+async fn admit(store: &RedisStore, order: i64, user: i64, voucher: i64) -> AdmitReply {
+    store.admissions().admit(&admission(order, user, voucher)).await.expect("the store answers")
 }
 
 async fn buyers(fixture: &Fixture, voucher: i64) -> BTreeSet<i64> {
@@ -126,9 +126,9 @@ async fn an_order_that_mysql_refuses_gives_its_unit_back_once_before_it_is_ackno
     fixture.redis_says(&["SET", &stock_key(1), "10"]).await;
     let row = "INSERT INTO tb_voucher_order (id, user_id, voucher_id) VALUES (900, 9, 1)";
     sqlx::query(row).execute(&fixture.pool).await.expect("an order that Redis knows nothing of");
-    let gate = fixture.gate().await;
+    let store = fixture.store().await;
     for user in [1, 2, 3, 4, 9] {
-        assert_eq!(admit(&gate, 100 + user, user, 1).await, AdmitReply::Admitted);
+        assert_eq!(admit(&store, 100 + user, user, 1).await, AdmitReply::Admitted);
     }
 
     let proxy = Proxy::start(fixture.redis.port()).await.expect("a proxy");
@@ -150,7 +150,7 @@ async fn an_order_that_mysql_refuses_gives_its_unit_back_once_before_it_is_ackno
     assert_eq!(fixture.orders().await.iter().map(|order| order.id).collect::<Vec<_>>(), [101, 102, 900]);
 
     // The freed user tries again, in vain but without harm.
-    assert_eq!(admit(&gate, 203, 3, 1).await, AdmitReply::Admitted);
+    assert_eq!(admit(&store, 203, 3, 1).await, AdmitReply::Admitted);
     fixture.settled().await;
     assert_eq!(
         (fixture.redis_stock(1).await, buyers(&fixture, 1).await),
@@ -320,17 +320,17 @@ async fn a_missing_stock_is_an_answer_and_every_key_comes_from_the_configuration
         ..KeyTemplates::default()
     };
     let (stream, dead) = ("hm_dianping:{s}:orders", "hm_dianping:{s}:dead");
-    let gate = fixture.gate_with(templates.clone(), stream).await;
-    assert_eq!(admit(&gate, 100, 1, 1).await, AdmitReply::NoStock);
+    let store = fixture.store_with(templates.clone(), stream).await;
+    assert_eq!(admit(&store, 100, 1, 1).await, AdmitReply::NoStock);
     assert_eq!(fixture.redis_says(&["DBSIZE"]).await, Value::Integer(0), "a refusal leaves no trace");
 
     fixture.load(1, 2).await;
     fixture.redis_says(&["DEL", &stock_key(1)]).await;
-    gate.sales().load(1.try_into().unwrap(), 3, SaleWindow::default()).await.expect("loaded");
+    store.sales().load(1.try_into().unwrap(), 3, SaleWindow::default()).await.expect("loaded");
     for user in 1..=3 {
-        assert_eq!(admit(&gate, 100 + user, user, 1).await, AdmitReply::Admitted);
+        assert_eq!(admit(&store, 100 + user, user, 1).await, AdmitReply::Admitted);
     }
-    assert_eq!(admit(&gate, 104, 4, 1).await, AdmitReply::SoldOut);
+    assert_eq!(admit(&store, 104, 4, 1).await, AdmitReply::SoldOut);
     fixture.redis_says(&["XADD", stream, "*", "userId", "nobody"]).await;
     let templates_by_name = [
         ("KEYS_STOCK", &templates.stock),
@@ -347,7 +347,7 @@ async fn a_missing_stock_is_an_answer_and_every_key_comes_from_the_configuration
         .set("STREAM_RESULTS", "hm_dianping:{s}:results");
     let _worker =
         templates_by_name.iter().fold(plan, |plan, (name, template)| plan.set(name, template)).start();
-    let ids = OrderIdAllocator::new(gate, 10.try_into().expect("a size"));
+    let ids = OrderIdAllocator::new(store, 10.try_into().expect("a size"));
     ids.next().await.expect("an order id");
     // One is written, one buried; the third finds MySQL empty and is released.
     until("all are settled", || async {
@@ -425,10 +425,10 @@ async fn the_worker_makes_stream_and_group_itself_and_backs_off_while_they_canno
 async fn a_retry_after_a_lost_reply_says_admitted_and_takes_nothing_twice() {
     let fixture = Fixture::open().await;
     fixture.load(1, 10).await;
-    let gate = fixture.gate().await;
-    assert_eq!(admit(&gate, 101, 1, 1).await, AdmitReply::Admitted);
-    assert_eq!(admit(&gate, 101, 1, 1).await, AdmitReply::AdmittedBefore);
-    assert_eq!(admit(&gate, 102, 1, 1).await, AdmitReply::UserHasOrder, "another order of the same user");
+    let store = fixture.store().await;
+    assert_eq!(admit(&store, 101, 1, 1).await, AdmitReply::Admitted);
+    assert_eq!(admit(&store, 101, 1, 1).await, AdmitReply::AdmittedBefore);
+    assert_eq!(admit(&store, 102, 1, 1).await, AdmitReply::UserHasOrder, "another order of the same user");
 
     let proxy = Proxy::start(fixture.redis.port()).await.expect("a proxy");
     let pool = redis_pool(&proxy.url_for(&fixture.redis)).await;
@@ -447,15 +447,15 @@ async fn a_retry_after_a_lost_reply_says_admitted_and_takes_nothing_twice() {
     let _worker = fixture.worker("w").start();
     fixture.settled().await;
     fixture.redis_says(&["SET", &stock_key(1), "0"]).await;
-    assert_eq!(admit(&gate, 103, 3, 1).await, AdmitReply::AdmittedBefore);
-    assert_eq!(admit(&gate, 104, 4, 1).await, AdmitReply::SoldOut);
+    assert_eq!(admit(&store, 103, 3, 1).await, AdmitReply::AdmittedBefore);
+    assert_eq!(admit(&store, 104, 4, 1).await, AdmitReply::SoldOut);
     assert_eq!(fixture.orders().await.len(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_sale_window_is_the_scripts_own_check_by_the_clock_of_redis() {
     let fixture = Fixture::open().await;
-    let gate = fixture.gate().await;
+    let store = fixture.store().await;
     let now_ms = i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis()).unwrap();
     let at = |ms: i64| Some(Timestamp::from_millisecond(now_ms + ms).expect("a moment"));
     let windows = [
@@ -466,13 +466,13 @@ async fn the_sale_window_is_the_scripts_own_check_by_the_clock_of_redis() {
         (5, SaleWindow { begin: at(1_500), end: None }, AdmitReply::NotBegun),
     ];
     for (voucher, window, expected) in windows {
-        gate.sales().load(voucher.try_into().unwrap(), 10, window).await.expect("loaded");
-        assert_eq!(admit(&gate, 100 + voucher, 1, voucher).await, expected, "voucher {voucher}");
+        store.sales().load(voucher.try_into().unwrap(), 10, window).await.expect("loaded");
+        assert_eq!(admit(&store, 100 + voucher, 1, voucher).await, expected, "voucher {voucher}");
     }
     assert_eq!(fixture.redis_stock(1).await, Some(10));
     assert_eq!(fixture.redis_says(&["XLEN", STREAM]).await, Value::Integer(2));
     // It opens by itself, and not a moment too soon: the entry's id is of the same clock.
-    until("the sale has begun", || async { admit(&gate, 105, 1, 5).await == AdmitReply::Admitted }).await;
+    until("the sale has begun", || async { admit(&store, 105, 1, 5).await == AdmitReply::Admitted }).await;
     let entries: Vec<(String, Vec<(String, String)>)> =
         fixture.client.xrevrange(STREAM, "+", "-", Some(1)).await.expect("Redis answers");
     let admitted_ms: i64 =
@@ -480,7 +480,7 @@ async fn the_sale_window_is_the_scripts_own_check_by_the_clock_of_redis() {
     assert!(admitted_ms >= now_ms + 1_500, "{} ms too soon", now_ms + 1_500 - admitted_ms);
     // And it closes.
     fixture.redis_says(&["HSET", "seckill:voucher:5", "end_ms", &now_ms.to_string()]).await;
-    assert_eq!(admit(&gate, 205, 2, 5).await, AdmitReply::Over);
+    assert_eq!(admit(&store, 205, 2, 5).await, AdmitReply::Over);
     assert_eq!(fixture.redis_stock(5).await, Some(9));
 }
 
@@ -500,13 +500,13 @@ fn broken_numbers(json: &serde_json::Value) -> Vec<String> {
 async fn ids_beyond_2_to_the_53_stay_exact_everywhere_and_are_never_negative() {
     let fixture = Fixture::open().await;
     let ids = [BEYOND_DOUBLES, BEYOND_DOUBLES + 2, i64::MAX - 1, i64::MAX];
-    let gate = fixture.gate().await;
+    let store = fixture.store().await;
     for voucher in ids {
         fixture.load(voucher, 10).await;
         for id in ids {
             // The order id of one is the user id of another; all of them differ by less than a double can tell.
             let order = id - (voucher % 1000) * 10 - 5_000_000;
-            assert_eq!(admit(&gate, order, id, voucher).await, AdmitReply::Admitted);
+            assert_eq!(admit(&store, order, id, voucher).await, AdmitReply::Admitted);
         }
         // Two of MySQL's units go elsewhere, so that refusals and the dead pass through it as well.
         let sql = format!("UPDATE tb_seckill_voucher SET stock = 3 WHERE voucher_id = {voucher}");
@@ -547,7 +547,7 @@ async fn ids_beyond_2_to_the_53_stay_exact_everywhere_and_are_never_negative() {
         assert_eq!(broken_numbers(&json), [""; 0], "{args:?}");
     }
 
-    let allocator = OrderIdAllocator::new(fixture.gate().await, 7.try_into().unwrap());
+    let allocator = OrderIdAllocator::new(fixture.store().await, 7.try_into().unwrap());
     let mut last = 0;
     for _ in 0..100 {
         let id = allocator.next().await.expect("an order id").get();

@@ -37,7 +37,7 @@ const CHANGES: [&str; 3] = [
 /// A sale, and those who buy.
 struct Drill<'a> {
     fixture: &'a Fixture,
-    gate: RedisStore,
+    store: RedisStore,
     next: AtomicI64,
     buying: AtomicUsize,
 }
@@ -102,8 +102,8 @@ impl Drill<'_> {
 
 async fn drill(seed: u64) {
     let fixture = Fixture::open().await;
-    let (gate, next) = (fixture.gate().await, AtomicI64::new(1));
-    let drill = Drill { fixture: &fixture, gate, next, buying: AtomicUsize::new(BUYERS as usize) };
+    let (store, next) = (fixture.store().await, AtomicI64::new(1));
+    let drill = Drill { fixture: &fixture, store, next, buying: AtomicUsize::new(BUYERS as usize) };
     drill.open().await;
     let mut workers = vec![drill.worker(0), drill.worker(1)];
     for worker in &workers {

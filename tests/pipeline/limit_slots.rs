@@ -27,7 +27,7 @@ const ROUNDS: usize = 5;
 
 struct Hands<'a> {
     fixture: &'a Fixture,
-    gate: RedisStore,
+    store: RedisStore,
     next: AtomicI64,
 }
 
@@ -45,7 +45,7 @@ impl Hands<'_> {
         };
         let began = Instant::now();
         loop {
-            match self.gate.admissions().admit(&admission).await.expect("the gate answers") {
+            match self.store.admissions().admit(&admission).await.expect("the store answers") {
                 AdmitReply::Admitted => return order,
                 AdmitReply::OverLimit(limit) => assert_eq!(limit.name, "slots"),
                 other => panic!("{other:?}"),
@@ -103,7 +103,7 @@ async fn thirty_one_orders_of_a_user_come_and_go_side_by_side_and_never_share_a_
     for worker in &workers {
         worker.says("worker started").await;
     }
-    let hands = Hands { fixture: &fixture, gate: fixture.gate().await, next: AtomicI64::new(1) };
+    let hands = Hands { fixture: &fixture, store: fixture.store().await, next: AtomicI64::new(1) };
     join_all((0..SLOTS).map(|_| hands.come_and_go())).await;
     fixture.settled().await;
 

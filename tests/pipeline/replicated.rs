@@ -36,14 +36,14 @@ async fn no_order_is_written_that_a_promoted_replica_would_not_know() {
     let plan = fixture.worker("w").set("GATE_WAIT_REPLICAS", 1).set("GATE_WAIT_MS", 100);
     let worker = plan.set("WORKER_BACKOFF_MAX_MS", 200).start();
     // Its callers do not wait: the neighbours of those who do.
-    let gate = fixture.gate().await;
-    assert_eq!(gate.admissions().admit(&wanted(1)).await.expect("an answer"), AdmitReply::Admitted);
+    let store = fixture.store().await;
+    assert_eq!(store.admissions().admit(&wanted(1)).await.expect("an answer"), AdmitReply::Admitted);
     until("order 1 is written", || async { fixture.orders().await.len() == 1 }).await;
     assert!(has(1).await, "what is written, the replica has");
 
     replica.stop().expect("it stands still");
     for order in 2..=4 {
-        assert_eq!(gate.admissions().admit(&wanted(order)).await.expect("an answer"), AdmitReply::Admitted);
+        assert_eq!(store.admissions().admit(&wanted(order)).await.expect("an answer"), AdmitReply::Admitted);
     }
     worker.says("nothing is handled until replicas have what was read: 0 of 1 replicas").await;
     let before = looks(&fixture).await;

@@ -134,9 +134,9 @@ async fn a_replica_that_lacked_the_last_second_is_promoted_and_one_command_repai
     .await;
     assert_eq!(call(&client, "GET seckill:stock:7").await.as_i64(), Some(59), "it knows 21 orders of 30");
     // The sale goes on, and sells to some who have an order.
-    let gate = RedisStore::with_default_names(redis_pool(&replica.url()).await, KeyTemplates::default());
+    let store = RedisStore::with_default_names(redis_pool(&replica.url()).await, KeyTemplates::default());
     for (order, user) in [(41, 21), (42, 42)] {
-        assert_eq!(ask(&gate, order, user, 1).await, AdmitReply::Admitted);
+        assert_eq!(ask(&store, order, user, 1).await, AdmitReply::Admitted);
     }
     // It is damage that one command has to repair.
     program.run("reconcile").expect(1);
@@ -154,15 +154,15 @@ async fn a_replica_that_lacked_the_last_second_is_promoted_and_one_command_repai
     assert_eq!(fixture.mysql_stock(7).await, left);
     assert_eq!(call(&client, "GET seckill:stock:7").await.as_i64(), Some(left));
     for order in 21..=29 {
-        assert_eq!(ask(&gate, order, order, 1).await, AdmitReply::AdmittedBefore);
+        assert_eq!(ask(&store, order, order, 1).await, AdmitReply::AdmittedBefore);
     }
-    assert_eq!(ask(&gate, 30, 30, 1).await, AdmitReply::Released);
-    assert_eq!(ask(&gate, 41, 21, 1).await, AdmitReply::Released, "its user had an order");
+    assert_eq!(ask(&store, 30, 30, 1).await, AdmitReply::Released);
+    assert_eq!(ask(&store, 41, 21, 1).await, AdmitReply::Released, "its user had an order");
     let paid = "SELECT CAST(status AS SIGNED) FROM tb_voucher_order WHERE id = 25";
     let paid: i64 = sqlx::query_scalar(paid).fetch_one(&fixture.pool).await.expect("MySQL answers");
     assert_eq!(paid, 2);
     // Nobody remembers it, so it is a new one.
-    assert_eq!(ask(&gate, 31, 31, 1).await, AdmitReply::Admitted);
+    assert_eq!(ask(&store, 31, 31, 1).await, AdmitReply::Admitted);
     assert!(worker.stop().await.success());
 }
 
@@ -221,7 +221,7 @@ struct Watched {
     replica: RedisServer,
     sentinel: RedisSentinel,
     next: Arc<AtomicI64>,
-    gate: RedisStore,
+    store: RedisStore,
     /// What callers asked for, and what they were told.
     caller_log: Arc<CallerLog>,
 }
@@ -242,26 +242,27 @@ impl Watched {
             Program::with_flags(&["--redis-url", &sentinel.url(), "--mysql-url", &fixture.mysql.url()]);
         program.run("voucher load --voucher 7 --stock 1000000").expect(0);
         has_it_all(&fixture, &replica).await;
-        let gate = RedisStore::with_default_names(redis_pool(&sentinel.url()).await, KeyTemplates::default());
+        let store =
+            RedisStore::with_default_names(redis_pool(&sentinel.url()).await, KeyTemplates::default());
         Self {
             fixture,
             replica,
             sentinel,
             next: Arc::new(AtomicI64::new(1)),
-            gate,
+            store,
             caller_log: Arc::default(),
         }
     }
 
     /// Sells until it is ended. What is not answered is given up.
     fn sell(&self) -> Sale {
-        let (gate, next, caller_log) =
-            (self.gate.clone(), Arc::clone(&self.next), Arc::clone(&self.caller_log));
+        let (store, next, caller_log) =
+            (self.store.clone(), Arc::clone(&self.next), Arc::clone(&self.caller_log));
         let stop = CancellationToken::new();
         let stopped = stop.clone();
         let seller = tokio::spawn(async move {
             while !stopped.is_cancelled() {
-                let _told = admit(&gate, &next, &caller_log).await;
+                let _told = admit(&store, &next, &caller_log).await;
                 sleep(Duration::from_millis(5)).await;
             }
         });
@@ -271,7 +272,7 @@ impl Watched {
     /// One more order is admitted and written, within the time that a failover may keep workers.
     async fn sells_on(&self) {
         until_within(Duration::from_secs(10), "one more order is written", || async {
-            let Some(order) = admit(&self.gate, &self.next, &self.caller_log).await else { return false };
+            let Some(order) = admit(&self.store, &self.next, &self.caller_log).await else { return false };
             for _ in 0..100 {
                 if self.fixture.orders().await.iter().any(|row| row.id == order) {
                     return true;
@@ -331,7 +332,7 @@ impl Sale {
 }
 
 /// One order of a user of its own. None: the gate gave no answer.
-async fn admit(gate: &RedisStore, next: &AtomicI64, caller_log: &CallerLog) -> Option<i64> {
+async fn admit(store: &RedisStore, next: &AtomicI64, caller_log: &CallerLog) -> Option<i64> {
     let order = next.fetch_add(1, Ordering::Relaxed);
     let admission = Admission {
         order: order.try_into().expect("an order id"),
@@ -342,7 +343,7 @@ async fn admit(gate: &RedisStore, next: &AtomicI64, caller_log: &CallerLog) -> O
         traceparent: None,
     };
     let asked = caller_log.ask(order, Wanted { user: order, voucher: 7, quantity: 1, way: Way::Gate });
-    match gate.admissions().admit(&admission).await {
+    match store.admissions().admit(&admission).await {
         Ok(reply) if reply.is_admitted() => {
             caller_log.told(&asked);
             Some(order)
@@ -433,7 +434,7 @@ async fn add_with_same_ids(client: &Client, first: i64) {
     client.eval::<(), _, _, _>(lua, STREAM, first).await.expect("they are added");
 }
 
-async fn ask(gate: &RedisStore, order: i64, user: i64, quantity: i64) -> AdmitReply {
+async fn ask(store: &RedisStore, order: i64, user: i64, quantity: i64) -> AdmitReply {
     let admission = Admission {
         order: order.try_into().expect("an order id"),
         user: user.try_into().expect("a user id"),
@@ -442,7 +443,7 @@ async fn ask(gate: &RedisStore, order: i64, user: i64, quantity: i64) -> AdmitRe
         subjects: tidegate_orders::Subjects::none(),
         traceparent: None,
     };
-    gate.admissions().admit(&admission).await.expect("the gate answers")
+    store.admissions().admit(&admission).await.expect("the store answers")
 }
 
 async fn call(client: &Client, words: &str) -> Value {

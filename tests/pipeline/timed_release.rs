@@ -406,7 +406,7 @@ async fn in_the_end_every_unit_is_sold_to_somebody_who_paid() {
     const BUYERS: i64 = 3_000;
     let fixture = Fixture::open().await;
     load_timed(&fixture, 1, UNITS, 1).await;
-    let gate = fixture.gate().await;
+    let store = fixture.store().await;
     let workers = [fixture.worker("a").start(), fixture.worker("b").start()];
     let began = Instant::now();
     let paid = async || with_status(&fixture, 2).await;
@@ -423,7 +423,7 @@ async fn in_the_end_every_unit_is_sold_to_somebody_who_paid() {
                     subjects: tidegate_orders::Subjects::none(),
                     traceparent: None,
                 };
-                match gate.admissions().admit(&admission).await.expect("the gate answers") {
+                match store.admissions().admit(&admission).await.expect("the store answers") {
                     AdmitReply::Admitted => {
                         if buyer % 2 == 0 {
                             add_paid(&fixture, buyer, buyer, 1).await;

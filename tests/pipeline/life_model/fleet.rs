@@ -18,7 +18,7 @@ pub struct Fleet<'a> {
     prefix: &'static str,
     mysql: MysqlServer,
     pub pool: MySqlPool,
-    pub gate: RedisStore,
+    pub store: RedisStore,
     inspector: StreamInspector,
 }
 
@@ -28,10 +28,10 @@ impl<'a> Fleet<'a> {
         let pool = MySqlPool::connect(&mysql.url()).await.expect("MySQL answers");
         tidegate_orders::schema::migrate(&pool).await.expect("the schema is made");
         let stream = format!("{prefix}{STREAM}");
-        let gate = fixture.gate_with(KeyTemplates::default().prefixed(prefix), &stream).await;
+        let store = fixture.store_with(KeyTemplates::default().prefixed(prefix), &stream).await;
         let names = StreamNames { stream, dead: format!("{prefix}{STREAM}.dead"), group: GROUP.into() };
         let inspector = StreamInspector::new(redis_pool(&fixture.redis.url()).await, names);
-        Self { fixture, prefix, mysql, pool, gate, inspector }
+        Self { fixture, prefix, mysql, pool, store, inspector }
     }
 
     /// A worker of this fleet that takes over quickly from those that are killed.
@@ -73,7 +73,7 @@ impl<'a> Fleet<'a> {
         row.execute(&self.pool).await.expect("the voucher is inserted");
         let (voucher, stock) = (voucher.try_into().expect("a voucher"), stock.unsigned_abs());
         let loaded =
-            self.gate.sales().load(voucher, stock, SaleWindow::default()).await.expect("Redis answers");
+            self.store.sales().load(voucher, stock, SaleWindow::default()).await.expect("Redis answers");
         assert_eq!(loaded, LoadReply::Loaded);
     }
 
@@ -93,7 +93,7 @@ impl<'a> Fleet<'a> {
             subjects: tidegate_orders::Subjects::none(),
             traceparent: None,
         };
-        self.gate.admissions().admit(&admission).await.expect("the gate answers")
+        self.store.admissions().admit(&admission).await.expect("the store answers")
     }
 
     pub async fn append(&self, event: &Event) {

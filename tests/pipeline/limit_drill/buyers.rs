@@ -53,10 +53,10 @@ async fn asks(drill: &Drill<'_>, user: i64, random: &mut StdRng) -> Option<Bough
         traceparent: None,
     };
     let is_lost = random.random_range(0..4) == 0;
-    let mut reply = drill.gate.admissions().admit(&admission).await.expect("the gate answers");
+    let mut reply = drill.store.admissions().admit(&admission).await.expect("the store answers");
     if is_lost {
         let was_admitted = reply.is_admitted();
-        reply = drill.gate.admissions().admit(&admission).await.expect("the gate answers");
+        reply = drill.store.admissions().admit(&admission).await.expect("the store answers");
         assert!(reply == AdmitReply::AdmittedBefore || !was_admitted, "order {order}: {reply:?}");
     }
     reply.is_admitted().then_some((order, voucher))

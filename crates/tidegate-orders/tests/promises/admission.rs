@@ -1,4 +1,4 @@
-//! The gate on a real Redis: races, lost replies, forgotten scripts, and errors that leave no trace.
+//! The scripts on a real Redis: races, lost replies, forgotten scripts, and errors that leave no trace.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
@@ -21,8 +21,8 @@ use tidegate_stream::Script;
 async fn with_a_sale() -> Result<Fixture> {
     let fixture = Fixture::new().await?;
     let window = SaleWindow { begin: Some(Timestamp::now() - SignedDuration::from_hours(1)), end: None };
-    assert_eq!(fixture.gate.sales().load(voucher(), 10, window).await?, LoadReply::Loaded);
-    assert_eq!(fixture.gate.admissions().admit(&admission(1, 1)).await?, AdmitReply::Admitted);
+    assert_eq!(fixture.store.sales().load(voucher(), 10, window).await?, LoadReply::Loaded);
+    assert_eq!(fixture.store.admissions().admit(&admission(1, 1)).await?, AdmitReply::Admitted);
     Ok(fixture)
 }
 
@@ -36,7 +36,7 @@ fn scripts() -> [Script; 5] {
     ]
 }
 
-/// Calls a script past the types of the gate. Of many answers, which must be alike, the first.
+/// Calls a script past the types of `RedisStore`. Of many answers, which must be alike, the first.
 async fn raw(fixture: &Fixture, script: &Script, keys: &[&str], args: &[&str]) -> Result<i64, String> {
     let keys = keys.iter().map(|key| (*key).into()).collect();
     let args = args.iter().map(|arg| Value::from(*arg)).collect();
@@ -50,8 +50,8 @@ async fn raw(fixture: &Fixture, script: &Script, keys: &[&str], args: &[&str]) -
 
 /// Of one order that comes alone, and of two in one call.
 async fn errors(fixture: &Fixture) -> Vec<ScriptError> {
-    let alone = fixture.gate.admissions().admit(&admission(2, 2)).await;
-    let together = fixture.gate.admissions().admit_all(&[admission(2, 2), admission(3, 3)]).await;
+    let alone = fixture.store.admissions().admit(&admission(2, 2)).await;
+    let together = fixture.store.admissions().admit_all(&[admission(2, 2), admission(3, 3)]).await;
     let errors = together.into_iter().chain([alone]).map(|reply| reply.expect_err("it cannot be admitted"));
     errors.collect()
 }
@@ -68,7 +68,7 @@ const LOAD_KEYS_AND_JOURNAL: [&str; 3] = [STOCK, VOUCHER, JOURNAL];
 #[tokio::test(flavor = "multi_thread")]
 async fn fifty_tasks_race_for_a_hundred_units_and_a_hundred_different_users_get_one_each() -> Result<()> {
     let fixture = Arc::new(Fixture::new().await?);
-    fixture.gate.sales().load(voucher(), 100, SaleWindow::default()).await?;
+    fixture.store.sales().load(voucher(), 100, SaleWindow::default()).await?;
     let tasks: Vec<_> = (0..50)
         .map(|task| {
             let fixture = Arc::clone(&fixture);
@@ -77,7 +77,7 @@ async fn fifty_tasks_race_for_a_hundred_units_and_a_hundred_different_users_get_
             tokio::spawn(async move {
                 let mut admitted = Vec::new();
                 for attempt in attempts {
-                    match fixture.gate.admissions().admit(&attempt).await? {
+                    match fixture.store.admissions().admit(&attempt).await? {
                         AdmitReply::Admitted => admitted.push(attempt.user),
                         reply => assert!(matches!(reply, AdmitReply::SoldOut | AdmitReply::UserHasOrder)),
                     }
@@ -93,7 +93,7 @@ async fn fifty_tasks_race_for_a_hundred_units_and_a_hundred_different_users_get_
     assert_eq!((admitted.len(), admitted.iter().collect::<HashSet<_>>().len()), (100, 100));
     let in_stream: HashSet<_> = fixture.orders().await?.into_iter().map(|order| order.user).collect();
     assert_eq!(in_stream, admitted.into_iter().collect());
-    let state = fixture.gate.sales().read_voucher(voucher()).await?;
+    let state = fixture.store.sales().read_voucher(voucher()).await?;
     assert_eq!((state.stock, state.buyers, state.journaled), (Some(0), 100, 100));
     Ok(())
 }
@@ -104,7 +104,7 @@ async fn twenty_tasks_that_send_the_same_order_place_it_once() -> Result<()> {
     let tasks: Vec<_> = (0..20)
         .map(|_| {
             let fixture = Arc::clone(&fixture);
-            tokio::spawn(async move { fixture.gate.admissions().admit(&admission(2, 2)).await })
+            tokio::spawn(async move { fixture.store.admissions().admit(&admission(2, 2)).await })
         })
         .collect();
     let mut replies = Vec::new();
@@ -121,18 +121,18 @@ async fn twenty_tasks_that_send_the_same_order_place_it_once() -> Result<()> {
 async fn an_order_whose_reply_was_lost_is_admitted_and_stands_in_the_stream_once() -> Result<()> {
     let fixture = with_a_sale().await?;
     let proxy = Proxy::start(fixture.redis.port()).await?;
-    let gate = RedisStore::with_default_names(
+    let store = RedisStore::with_default_names(
         connect(&proxy.url_for(&fixture.redis), 1).await?,
         KeyTemplates::default(),
     );
     let wanted = admission(693_106_606_080_001, 2);
     let lost = proxy.drop_next_reply("693106606080001");
     // The client sends it again by itself; whoever asks once more hears the same.
-    assert_eq!(gate.admissions().admit(&wanted).await?, AdmitReply::AdmittedBefore);
+    assert_eq!(store.admissions().admit(&wanted).await?, AdmitReply::AdmittedBefore);
     lost.reached().await?;
-    assert!(gate.admissions().admit(&wanted).await?.is_admitted());
+    assert!(store.admissions().admit(&wanted).await?.is_admitted());
     assert_eq!(fixture.orders().await?.len(), 2);
-    assert_eq!(fixture.gate.sales().read_voucher(voucher()).await?.stock, Some(8));
+    assert_eq!(fixture.store.sales().read_voucher(voucher()).await?.stock, Some(8));
     Ok(())
 }
 
@@ -140,16 +140,16 @@ async fn an_order_whose_reply_was_lost_is_admitted_and_stands_in_the_stream_once
 #[tokio::test]
 async fn callers_who_come_at_the_same_time_go_together_and_each_hears_of_its_own_order() -> Result<()> {
     let fixture = Fixture::new().await?;
-    fixture.gate.sales().load(voucher(), 100, SaleWindow::default()).await?;
+    fixture.store.sales().load(voucher(), 100, SaleWindow::default()).await?;
     // The scripts are known from now on.
-    let first = fixture.gate.admissions().admit_all(&[admission(1, 1), admission(2, 2)]).await;
+    let first = fixture.store.admissions().admit_all(&[admission(1, 1), admission(2, 2)]).await;
     assert!(first.iter().all(|reply| matches!(reply, Ok(AdmitReply::Admitted))), "{first:?}");
-    assert_eq!(fixture.gate.admissions().admit(&admission(3, 3)).await?, AdmitReply::Admitted);
+    assert_eq!(fixture.store.admissions().admit(&admission(3, 3)).await?, AdmitReply::Admitted);
     fixture.typed("CONFIG RESETSTAT").await?;
 
     // Each user comes twice.
     let wanted: Vec<_> = (0..200).map(|at| admission(1000 + at, 1000 + at / 2)).collect();
-    let replies = join_all(wanted.iter().map(|wanted| fixture.gate.admissions().admit(wanted))).await;
+    let replies = join_all(wanted.iter().map(|wanted| fixture.store.admissions().admit(wanted))).await;
     let mut admitted = HashSet::new();
     for (wanted, reply) in wanted.iter().zip(replies) {
         match reply? {
@@ -172,7 +172,7 @@ async fn a_caller_who_does_not_wait_any_more_holds_up_nobody_and_wants_nothing()
     let fixture = with_a_sale().await?;
     let wanted: Vec<_> = (2..=7).map(|at| admission(at, at)).collect();
     let mut callers: Vec<_> =
-        wanted.iter().map(|wanted| Box::pin(fixture.gate.admissions().admit(wanted))).collect();
+        wanted.iter().map(|wanted| Box::pin(fixture.store.admissions().admit(wanted))).collect();
     for caller in &mut callers {
         assert!(futures_util::poll!(caller).is_pending());
     }
@@ -181,8 +181,8 @@ async fn a_caller_who_does_not_wait_any_more_holds_up_nobody_and_wants_nothing()
     for reply in join_all(callers).await {
         assert_eq!(reply?, AdmitReply::Admitted);
     }
-    assert!(fixture.gate.admissions().admit(&wanted[0]).await?.is_admitted());
-    assert_eq!(fixture.gate.admissions().admit(&wanted[5]).await?, AdmitReply::Admitted);
+    assert!(fixture.store.admissions().admit(&wanted[0]).await?.is_admitted());
+    assert_eq!(fixture.store.admissions().admit(&wanted[5]).await?, AdmitReply::Admitted);
     assert_eq!(fixture.orders().await?.len(), 7);
     Ok(())
 }
@@ -191,20 +191,20 @@ async fn a_caller_who_does_not_wait_any_more_holds_up_nobody_and_wants_nothing()
 async fn orders_whose_common_reply_was_lost_stand_in_the_stream_once() -> Result<()> {
     let fixture = with_a_sale().await?;
     let proxy = Proxy::start(fixture.redis.port()).await?;
-    let gate = RedisStore::with_default_names(
+    let store = RedisStore::with_default_names(
         connect(&proxy.url_for(&fixture.redis), 1).await?,
         KeyTemplates::default(),
     );
     // So that the reply that is lost is not the one that says NOSCRIPT.
-    gate.admissions().admit_all(&[admission(1, 1), admission(1, 1)]).await;
+    store.admissions().admit_all(&[admission(1, 1), admission(1, 1)]).await;
     let wanted = [admission(693_106_606_080_001, 2), admission(693_106_606_080_002, 3)];
     let lost = proxy.drop_next_reply("693106606080001");
-    for reply in gate.admissions().admit_all(&wanted).await {
+    for reply in store.admissions().admit_all(&wanted).await {
         assert_eq!(reply?, AdmitReply::AdmittedBefore);
     }
     lost.reached().await?;
     assert_eq!(fixture.orders().await?.len(), 3);
-    assert_eq!(fixture.gate.sales().read_voucher(voucher()).await?.stock, Some(7));
+    assert_eq!(fixture.store.sales().read_voucher(voucher()).await?.stock, Some(7));
     Ok(())
 }
 
@@ -214,7 +214,7 @@ async fn one_order_of_many_that_fails_leaves_its_neighbours_alone() -> Result<()
     let mut other = admission(5, 5);
     other.voucher = VoucherId::try_from(8)?;
     let wanted = [admission(2, 2), admission(1, 3), other, admission(4, 4), admission(4, 4)];
-    let replies = fixture.gate.admissions().admit_all(&wanted).await;
+    let replies = fixture.store.admissions().admit_all(&wanted).await;
     assert!(
         matches!(
             replies[..],
@@ -228,7 +228,7 @@ async fn one_order_of_many_that_fails_leaves_its_neighbours_alone() -> Result<()
         ),
         "{replies:?}"
     );
-    let state = fixture.gate.sales().read_voucher(voucher()).await?;
+    let state = fixture.store.sales().read_voucher(voucher()).await?;
     assert_eq!((state.stock, state.buyers, state.journaled), (Some(7), 3, 3));
     Ok(())
 }
@@ -237,27 +237,27 @@ async fn one_order_of_many_that_fails_leaves_its_neighbours_alone() -> Result<()
 async fn an_order_whose_release_lost_its_reply_is_released_once() -> Result<()> {
     let fixture = with_a_sale().await?;
     let order = 693_106_606_080_001;
-    fixture.gate.admissions().admit(&admission(order, 2)).await?;
+    fixture.store.admissions().admit(&admission(order, 2)).await?;
     let proxy = Proxy::start(fixture.redis.port()).await?;
-    let gate = RedisStore::with_default_names(
+    let store = RedisStore::with_default_names(
         connect(&proxy.url_for(&fixture.redis), 1).await?,
         KeyTemplates::default(),
     );
     // So that the reply that is lost is not the one that says NOSCRIPT.
-    assert_eq!(gate.releases().release(&release(1, 1)).await?, ReleaseReply::Released);
+    assert_eq!(store.releases().release(&release(1, 1)).await?, ReleaseReply::Released);
     let lost = proxy.drop_next_reply("693106606080001");
-    assert_eq!(gate.releases().release(&release(order, 2)).await?, ReleaseReply::ReleasedBefore);
+    assert_eq!(store.releases().release(&release(order, 2)).await?, ReleaseReply::ReleasedBefore);
     lost.reached().await?;
-    assert_eq!(fixture.gate.sales().read_voucher(voucher()).await?.stock, Some(10));
+    assert_eq!(fixture.store.sales().read_voucher(voucher()).await?.stock, Some(10));
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_id_that_was_released_for_one_voucher_is_not_for_another() -> Result<()> {
     let fixture = with_a_sale().await?;
-    fixture.gate.releases().release(&release(1, 1)).await?;
+    fixture.store.releases().release(&release(1, 1)).await?;
     let (ours, other, order) = (voucher(), VoucherId::try_from(8)?, admission(1, 1).order);
-    let found = fixture.gate.journals().released(&[(ours, order), (other, order)]).await?;
+    let found = fixture.store.journals().released(&[(ours, order), (other, order)]).await?;
     assert_eq!(found, HashSet::from([(ours, order)]));
     Ok(())
 }
@@ -266,11 +266,11 @@ async fn an_id_that_was_released_for_one_voucher_is_not_for_another() -> Result<
 async fn a_server_that_forgot_its_scripts_is_taught_them_again_unseen() -> Result<()> {
     let fixture = with_a_sale().await?;
     fixture.typed("SCRIPT FLUSH").await?;
-    assert_eq!(fixture.gate.admissions().admit(&admission(2, 2)).await?, AdmitReply::Admitted);
+    assert_eq!(fixture.store.admissions().admit(&admission(2, 2)).await?, AdmitReply::Admitted);
     fixture.typed("SCRIPT FLUSH").await?;
-    let replies = fixture.gate.releases().release_all(&[release(1, 1), release(2, 2)]).await;
+    let replies = fixture.store.releases().release_all(&[release(1, 1), release(2, 2)]).await;
     assert!(replies.iter().all(|reply| matches!(reply, Ok(ReleaseReply::Released))), "{replies:?}");
-    assert_eq!(fixture.gate.sales().read_voucher(voucher()).await?.stock, Some(10));
+    assert_eq!(fixture.store.sales().read_voucher(voucher()).await?.stock, Some(10));
     Ok(())
 }
 
@@ -280,9 +280,9 @@ async fn of_many_that_are_released_each_has_its_own_answer_in_its_own_place() ->
     let fixture = Fixture::new().await?;
     let other = VoucherId::try_from(8)?;
     for voucher in [voucher(), other] {
-        fixture.gate.sales().load_with(voucher, 1_000, SaleWindow::default(), JournalUse::None).await?;
+        fixture.store.sales().load_with(voucher, 1_000, SaleWindow::default(), JournalUse::None).await?;
     }
-    fixture.gate.admissions().admit(&admission(79, 1)).await?;
+    fixture.store.admissions().admit(&admission(79, 1)).await?;
     let many: Vec<Release> = (1..=1_200)
         .map(|order| Release {
             voucher: if order % 2 == 0 { other } else { voucher() },
@@ -293,8 +293,8 @@ async fn of_many_that_are_released_each_has_its_own_answer_in_its_own_place() ->
         })
         .collect();
     let first = many[123].clone();
-    assert_eq!(fixture.gate.releases().release(&first).await?, ReleaseReply::Released);
-    for (release, reply) in many.iter().zip(fixture.gate.releases().release_all(&many).await) {
+    assert_eq!(fixture.store.releases().release(&first).await?, ReleaseReply::Released);
+    for (release, reply) in many.iter().zip(fixture.store.releases().release_all(&many).await) {
         match (release.order, reply) {
             (order, Err(ScriptError::IdTaken { order: named })) if order.get() == 79 => {
                 assert_eq!(named, order)
@@ -308,8 +308,8 @@ async fn of_many_that_are_released_each_has_its_own_answer_in_its_own_place() ->
         of_voucher.filter(|release| release.units.is_some()).count() as i64
     };
     let stocks = (
-        fixture.gate.sales().read_voucher(voucher()).await?.stock,
-        fixture.gate.sales().read_voucher(other).await?.stock,
+        fixture.store.sales().read_voucher(voucher()).await?.stock,
+        fixture.store.sales().read_voucher(other).await?.stock,
     );
     // Order 79 was admitted, and nothing was released by its id.
     assert_eq!(stocks, (Some(1_000 - 1 + units(voucher()) - 1), Some(1_000 + units(other))));
@@ -319,18 +319,18 @@ async fn of_many_that_are_released_each_has_its_own_answer_in_its_own_place() ->
 #[tokio::test(flavor = "multi_thread")]
 async fn ids_beyond_2_to_the_53_and_the_callers_trace_pass_the_gate_exactly() -> Result<()> {
     let fixture = Fixture::new().await?;
-    fixture.gate.sales().load(voucher(), 10, SaleWindow::default()).await?;
+    fixture.store.sales().load(voucher(), 10, SaleWindow::default()).await?;
     let mut wanted = admission(i64::MAX, 9_007_199_254_740_993);
     wanted.quantity = Quantity::try_from(3)?;
     wanted.traceparent = Some(TRACE.to_owned());
-    assert_eq!(fixture.gate.admissions().admit(&wanted).await?, AdmitReply::Admitted);
+    assert_eq!(fixture.store.admissions().admit(&wanted).await?, AdmitReply::Admitted);
     let [(order, trace)] = &fixture.traced_orders().await?[..] else { panic!("one order") };
     assert_eq!((order.id, order.user, order.quantity), (wanted.order, wanted.user, wanted.quantity));
     assert_eq!(trace.as_deref(), Some(TRACE.as_bytes()));
     // A neighbour that a double could not tell from it.
     let neighbour = admission(i64::MAX - 1, 9_007_199_254_740_992);
-    assert_eq!(fixture.gate.admissions().admit(&neighbour).await?, AdmitReply::Admitted);
-    assert_eq!(fixture.gate.sales().read_voucher(voucher()).await?.buyers, 2);
+    assert_eq!(fixture.store.admissions().admit(&neighbour).await?, AdmitReply::Admitted);
+    assert_eq!(fixture.store.sales().read_voucher(voucher()).await?.buyers, 2);
     Ok(())
 }
 
@@ -339,7 +339,7 @@ async fn an_invalid_traceparent_does_not_cost_the_order() -> Result<()> {
     let fixture = with_a_sale().await?;
     let mut wanted = admission(2, 2);
     wanted.traceparent = Some("x".repeat(1 << 20));
-    assert_eq!(fixture.gate.admissions().admit(&wanted).await?, AdmitReply::Admitted);
+    assert_eq!(fixture.store.admissions().admit(&wanted).await?, AdmitReply::Admitted);
     assert_eq!(fixture.traced_orders().await?[1].1, None);
     Ok(())
 }
@@ -357,18 +357,18 @@ async fn the_same_order_with_another_quantity_is_an_error_also_when_all_is_sold(
             fixture.typed("SET seckill:stock:7 0").await?;
         }
         let before = fixture.everything().await?;
-        let alone = fixture.gate.admissions().admit(&more).await;
+        let alone = fixture.store.admissions().admit(&more).await;
         assert!(matches!(&alone, Err(ScriptError::OtherQuantity { order }) if order.get() == 1), "{alone:?}");
-        let together = fixture.gate.admissions().admit_all(&[more.clone(), admission(1, 1)]).await;
+        let together = fixture.store.admissions().admit_all(&[more.clone(), admission(1, 1)]).await;
         let is_told_apart =
             matches!(together[..], [Err(ScriptError::OtherQuantity { .. }), Ok(AdmitReply::AdmittedBefore)]);
         assert!(is_told_apart, "{together:?}");
         assert_eq!(fixture.everything().await?, before);
         if !sold_out {
-            assert_eq!(fixture.gate.admissions().admit(&other).await?, AdmitReply::Admitted);
+            assert_eq!(fixture.store.admissions().admit(&other).await?, AdmitReply::Admitted);
         }
-        assert_eq!(fixture.gate.admissions().admit(&other).await?, AdmitReply::AdmittedBefore);
-        let one = fixture.gate.admissions().admit(&admission(2, 2)).await;
+        assert_eq!(fixture.store.admissions().admit(&other).await?, AdmitReply::AdmittedBefore);
+        let one = fixture.store.admissions().admit(&admission(2, 2)).await;
         assert!(matches!(one, Err(ScriptError::OtherQuantity { .. })), "{one:?}");
     }
     Ok(())
@@ -378,9 +378,9 @@ async fn the_same_order_with_another_quantity_is_an_error_also_when_all_is_sold(
 async fn an_order_id_of_another_user_is_refused_and_changes_nothing() -> Result<()> {
     let fixture = with_a_sale().await?;
     let before = fixture.everything().await?;
-    let error = fixture.gate.admissions().admit(&admission(1, 2)).await.expect_err("the order is user 1's");
+    let error = fixture.store.admissions().admit(&admission(1, 2)).await.expect_err("the order is user 1's");
     assert!(matches!(error, ScriptError::IdTaken { order } if order.get() == 1), "{error}");
-    let error = fixture.gate.releases().release(&release(1, 2)).await.expect_err("the order is user 1's");
+    let error = fixture.store.releases().release(&release(1, 2)).await.expect_err("the order is user 1's");
     assert!(matches!(error, ScriptError::IdTaken { .. }), "{error}");
     assert_eq!(fixture.everything().await?, before);
     Ok(())
@@ -389,8 +389,8 @@ async fn an_order_id_of_another_user_is_refused_and_changes_nothing() -> Result<
 #[tokio::test(flavor = "multi_thread")]
 async fn every_refusal_leaves_no_trace() -> Result<()> {
     let fixture = with_a_sale().await?;
-    fixture.gate.admissions().admit(&admission(2, 2)).await?;
-    fixture.gate.releases().release(&release(2, 2)).await?;
+    fixture.store.admissions().admit(&admission(2, 2)).await?;
+    fixture.store.releases().release(&release(2, 2)).await?;
     let hours = |hours| Some(Timestamp::now() + SignedDuration::from_hours(hours));
     let future_ms = hours(1).map(|at| at.as_millisecond().to_string()).unwrap_or_default();
     let past_ms = hours(-1).map(|at| at.as_millisecond().to_string()).unwrap_or_default();
@@ -418,7 +418,7 @@ async fn every_refusal_leaves_no_trace() -> Result<()> {
             fixture.words(&change).await?;
         }
         let before = fixture.everything().await?;
-        assert_eq!(fixture.gate.admissions().admit(&wanted).await?, reply, "{change:?}");
+        assert_eq!(fixture.store.admissions().admit(&wanted).await?, reply, "{change:?}");
         assert_eq!(fixture.everything().await?, before, "{reply:?}");
     }
     Ok(())
@@ -441,7 +441,7 @@ async fn a_key_of_a_wrong_type_is_an_error_that_leaves_no_trace_whichever_key_it
             fixture.typed("FLUSHALL").await?;
             fixture.words(&["SET", STOCK, "10"]).await?;
             if sale_is_on {
-                fixture.gate.admissions().admit(&admission(1, 1)).await?;
+                fixture.store.admissions().admit(&admission(1, 1)).await?;
             }
             fixture.words(&["DEL", wrong]).await?;
             fixture.words(&["RPUSH", wrong, "of another type"]).await?;
@@ -535,7 +535,7 @@ async fn a_window_that_is_no_number_is_an_error_that_leaves_no_trace() -> Result
             assert!(matches!(error, ScriptError::Refused(_)), "{error}");
         }
         assert!(matches!(
-            fixture.gate.sales().read_voucher(voucher()).await,
+            fixture.store.sales().read_voucher(voucher()).await,
             Err(ScriptError::Unexpected { .. })
         ));
         assert_eq!(fixture.everything().await?, before);
@@ -563,29 +563,29 @@ async fn a_memory_limit_leaves_no_trace_and_still_lets_refusals_through() -> Res
     let past_ms = (Timestamp::now() - SignedDuration::from_hours(1)).as_millisecond().to_string();
     fixture.words(&["CONFIG", "SET", "maxmemory", "1"]).await?;
     let before = fixture.everything().await?;
-    let not_released = fixture.gate.releases().release(&release(1, 1)).await.expect_err("no memory");
-    let none_released = fixture.gate.releases().release_all(&[release(1, 1), release(2, 2)]).await;
+    let not_released = fixture.store.releases().release(&release(1, 1)).await.expect_err("no memory");
+    let none_released = fixture.store.releases().release_all(&[release(1, 1), release(2, 2)]).await;
     let none_released = none_released.into_iter().map(|reply| reply.expect_err("no memory"));
     for error in errors(&fixture).await.into_iter().chain([not_released]).chain(none_released) {
         assert!(matches!(&error, ScriptError::Refused(why) if why.details().contains("OOM")), "{error}");
     }
-    assert_eq!(fixture.gate.admissions().admit(&admission(1, 1)).await?, AdmitReply::AdmittedBefore);
-    let replies = fixture.gate.admissions().admit_all(&[admission(1, 1), admission(1, 1)]).await;
+    assert_eq!(fixture.store.admissions().admit(&admission(1, 1)).await?, AdmitReply::AdmittedBefore);
+    let replies = fixture.store.admissions().admit_all(&[admission(1, 1), admission(1, 1)]).await;
     assert!(replies.iter().all(|reply| matches!(reply, Ok(AdmitReply::AdmittedBefore))), "{replies:?}");
-    assert_eq!(fixture.gate.sales().load(voucher(), 5, SaleWindow::default()).await?, LoadReply::OnSale);
+    assert_eq!(fixture.store.sales().load(voucher(), 5, SaleWindow::default()).await?, LoadReply::OnSale);
     assert_eq!(fixture.everything().await?, before);
 
     fixture.words(&["CONFIG", "SET", "maxmemory", "0"]).await?;
     fixture.words(&["HSET", VOUCHER, "begin_ms", "0", "end_ms", &past_ms]).await?;
     fixture.words(&["CONFIG", "SET", "maxmemory", "1"]).await?;
     let before = fixture.everything().await?;
-    let error = fixture.gate.sales().load(voucher(), 5, SaleWindow::default()).await.expect_err("no memory");
+    let error = fixture.store.sales().load(voucher(), 5, SaleWindow::default()).await.expect_err("no memory");
     assert!(matches!(&error, ScriptError::Refused(why) if why.details().contains("OOM")), "{error}");
     assert_eq!(fixture.everything().await?, before);
 
     fixture.words(&["CONFIG", "SET", "maxmemory", "0"]).await?;
-    fixture.gate.sales().load(voucher(), 5, SaleWindow::default()).await?;
-    assert_eq!(fixture.gate.admissions().admit(&admission(2, 2)).await?, AdmitReply::Admitted);
+    fixture.store.sales().load(voucher(), 5, SaleWindow::default()).await?;
+    assert_eq!(fixture.store.admissions().admit(&admission(2, 2)).await?, AdmitReply::Admitted);
     Ok(())
 }
 
@@ -697,9 +697,9 @@ async fn an_order_that_the_tutorials_script_admitted_is_released_once() -> Resul
     let fixture = Fixture::new().await?;
     fixture.words(&["SET", STOCK, "9"]).await?;
     fixture.words(&["SADD", BUYERS, "1"]).await?;
-    assert_eq!(fixture.gate.releases().release(&release(1, 1)).await?, ReleaseReply::Released);
-    assert_eq!(fixture.gate.releases().release(&release(1, 1)).await?, ReleaseReply::ReleasedBefore);
-    let state = fixture.gate.sales().read_voucher(voucher()).await?;
+    assert_eq!(fixture.store.releases().release(&release(1, 1)).await?, ReleaseReply::Released);
+    assert_eq!(fixture.store.releases().release(&release(1, 1)).await?, ReleaseReply::ReleasedBefore);
+    let state = fixture.store.sales().read_voucher(voucher()).await?;
     assert_eq!((state.stock, state.buyers, state.journaled), (Some(10), 0, 1));
     Ok(())
 }
@@ -708,14 +708,14 @@ async fn an_order_that_the_tutorials_script_admitted_is_released_once() -> Resul
 async fn a_release_never_makes_a_stock_where_none_is_loaded() -> Result<()> {
     let fixture = with_a_sale().await?;
     fixture.words(&["DEL", STOCK]).await?;
-    assert_eq!(fixture.gate.releases().release(&release(1, 1)).await?, ReleaseReply::ReleasedWithoutStock);
+    assert_eq!(fixture.store.releases().release(&release(1, 1)).await?, ReleaseReply::ReleasedWithoutStock);
     let mut without_units = release(2, 2);
     without_units.units = None;
     without_units.user_after = UserAfter::StaysBuyer;
-    assert_eq!(fixture.gate.releases().release(&without_units).await?, ReleaseReply::NotAdmitted);
+    assert_eq!(fixture.store.releases().release(&without_units).await?, ReleaseReply::NotAdmitted);
     fixture.words(&["HDEL", JOURNAL, "#complete"]).await?;
-    assert_eq!(fixture.gate.releases().release(&without_units).await?, ReleaseReply::Released);
-    let state = fixture.gate.sales().read_voucher(voucher()).await?;
+    assert_eq!(fixture.store.releases().release(&without_units).await?, ReleaseReply::Released);
+    let state = fixture.store.sales().read_voucher(voucher()).await?;
     assert_eq!((state.stock, state.buyers, state.journaled), (None, 0, 2));
     Ok(())
 }
@@ -723,10 +723,10 @@ async fn a_release_never_makes_a_stock_where_none_is_loaded() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_release_makes_no_key_where_none_of_the_sale_is_there() -> Result<()> {
     let fixture = Fixture::new().await?;
-    assert_eq!(fixture.gate.releases().release(&release(1, 1)).await?, ReleaseReply::NoSale);
-    let many = fixture.gate.releases().release_all(&[release(1, 1), release(2, 2)]).await;
+    assert_eq!(fixture.store.releases().release(&release(1, 1)).await?, ReleaseReply::NoSale);
+    let many = fixture.store.releases().release_all(&[release(1, 1), release(2, 2)]).await;
     assert!(matches!(many[..], [Ok(ReleaseReply::NoSale), Ok(ReleaseReply::NoSale)]), "{many:?}");
-    let state = fixture.gate.sales().read_voucher(voucher()).await?;
+    let state = fixture.store.sales().read_voucher(voucher()).await?;
     assert_eq!((state.stock, state.buyers, state.journaled), (None, 0, 0));
     Ok(())
 }
@@ -734,38 +734,38 @@ async fn a_release_makes_no_key_where_none_of_the_sale_is_there() -> Result<()> 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_delisted_sale_is_over_and_its_keys_go_only_as_of_the_moment_it_was_delisted() -> Result<()> {
     let fixture = with_a_sale().await?;
-    assert_eq!(fixture.gate.sales().delist(voucher()).await?, DelistReply::Delisted);
-    let since = fixture.gate.sales().read_voucher(voucher()).await?.delisted_ms;
-    assert_eq!(fixture.gate.sales().delist(voucher()).await?, DelistReply::DelistedBefore);
-    assert_eq!(fixture.gate.sales().read_voucher(voucher()).await?.delisted_ms, since);
-    assert_eq!(fixture.gate.admissions().admit(&admission(2, 2)).await?, AdmitReply::Over);
+    assert_eq!(fixture.store.sales().delist(voucher()).await?, DelistReply::Delisted);
+    let since = fixture.store.sales().read_voucher(voucher()).await?.delisted_ms;
+    assert_eq!(fixture.store.sales().delist(voucher()).await?, DelistReply::DelistedBefore);
+    assert_eq!(fixture.store.sales().read_voucher(voucher()).await?.delisted_ms, since);
+    assert_eq!(fixture.store.admissions().admit(&admission(2, 2)).await?, AdmitReply::Over);
     let since = since.expect("it is delisted");
     let before = fixture.everything().await?;
-    assert_eq!(fixture.gate.sales().remove_delisted(voucher(), since - 1).await?, RemovedKeys::NotDelisted);
+    assert_eq!(fixture.store.sales().remove_delisted(voucher(), since - 1).await?, RemovedKeys::NotDelisted);
     assert_eq!(fixture.everything().await?, before);
-    let weight = fixture.gate.sales().weigh(voucher()).await?;
+    let weight = fixture.store.sales().weigh(voucher()).await?;
     assert!(weight.keys == 4 && weight.bytes > 200, "{weight:?}");
-    assert_eq!(fixture.gate.sales().remove_delisted(voucher(), since).await?, RemovedKeys::Removed);
-    assert_eq!(fixture.gate.sales().remove_delisted(voucher(), since).await?, RemovedKeys::NoKeys);
-    assert_eq!(fixture.gate.admissions().admit(&admission(2, 2)).await?, AdmitReply::NoStock);
-    assert_eq!(fixture.gate.sales().delist(voucher()).await?, DelistReply::NoSale);
-    assert_eq!(fixture.gate.sales().weigh(voucher()).await?.keys, 0);
+    assert_eq!(fixture.store.sales().remove_delisted(voucher(), since).await?, RemovedKeys::Removed);
+    assert_eq!(fixture.store.sales().remove_delisted(voucher(), since).await?, RemovedKeys::NoKeys);
+    assert_eq!(fixture.store.admissions().admit(&admission(2, 2)).await?, AdmitReply::NoStock);
+    assert_eq!(fixture.store.sales().delist(voucher()).await?, DelistReply::NoSale);
+    assert_eq!(fixture.store.sales().weigh(voucher()).await?.keys, 0);
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_release_that_fails_leaves_its_neighbours_alone() -> Result<()> {
     let fixture = with_a_sale().await?;
-    fixture.gate.admissions().admit(&admission(2, 2)).await?;
+    fixture.store.admissions().admit(&admission(2, 2)).await?;
     let [first, second, third] =
-        &fixture.gate.releases().release_all(&[release(1, 1), release(2, 9), release(3, 3)]).await[..]
+        &fixture.store.releases().release_all(&[release(1, 1), release(2, 9), release(3, 3)]).await[..]
     else {
         panic!("three answers to three releases")
     };
     assert!(matches!(first, Ok(ReleaseReply::Released)), "{first:?}");
     assert!(matches!(second, Err(ScriptError::IdTaken { .. })), "{second:?}");
     assert!(matches!(third, Ok(ReleaseReply::NotAdmitted)), "{third:?}");
-    assert!(fixture.gate.releases().release_all(&[]).await.is_empty());
+    assert!(fixture.store.releases().release_all(&[]).await.is_empty());
     Ok(())
 }
 
@@ -773,21 +773,21 @@ async fn one_release_that_fails_leaves_its_neighbours_alone() -> Result<()> {
 async fn a_voucher_that_is_on_sale_is_not_loaded_again_and_one_whose_sale_ended_is() -> Result<()> {
     let fixture = with_a_sale().await?;
     let before = fixture.everything().await?;
-    assert_eq!(fixture.gate.sales().load(voucher(), 50, SaleWindow::default()).await?, LoadReply::OnSale);
+    assert_eq!(fixture.store.sales().load(voucher(), 50, SaleWindow::default()).await?, LoadReply::OnSale);
     assert_eq!(fixture.everything().await?, before);
     let ended = (Timestamp::now() - SignedDuration::from_hours(1)).as_millisecond().to_string();
     fixture.words(&["HSET", VOUCHER, "end_ms", &ended]).await?;
-    assert!(fixture.gate.sales().pause(voucher(), PauseScope::Own).await?);
+    assert!(fixture.store.sales().pause(voucher(), PauseScope::Own).await?);
     assert_eq!(
-        fixture.gate.sales().load(voucher(), 50, SaleWindow::default()).await?,
+        fixture.store.sales().load(voucher(), 50, SaleWindow::default()).await?,
         LoadReply::LoadedPaused
     );
-    let state = fixture.gate.sales().read_voucher(voucher()).await?;
+    let state = fixture.store.sales().read_voucher(voucher()).await?;
     let paused = Pause::Paused(PauseScope::Own);
     assert_eq!((state.stock, state.window, state.pause), (Some(50), SaleWindow::default(), paused));
     // Whoever bought in the first sale has an order still.
-    assert!(fixture.gate.sales().resume(voucher(), PauseScope::Own).await?);
-    assert_eq!(fixture.gate.admissions().admit(&admission(2, 1)).await?, AdmitReply::UserHasOrder);
+    assert!(fixture.store.sales().resume(voucher(), PauseScope::Own).await?);
+    assert_eq!(fixture.store.admissions().admit(&admission(2, 1)).await?, AdmitReply::UserHasOrder);
     Ok(())
 }
 
@@ -802,18 +802,18 @@ async fn all_vouchers_are_found_among_many_other_keys() -> Result<()> {
     fixture.words(&["EVAL", script, "0"]).await?;
     let of = |id: i64| VoucherId::try_from(id).expect("an id");
     assert!(
-        fixture.gate.sales().pause(of(20), PauseScope::Own).await?
-            && fixture.gate.sales().pause(of(7000), PauseScope::All).await?
+        fixture.store.sales().pause(of(20), PauseScope::Own).await?
+            && fixture.store.sales().pause(of(7000), PauseScope::All).await?
     );
 
     let mut looked = 0;
-    let loaded = sale::find_loaded(&fixture.gate, |keys| looked += keys).await?;
+    let loaded = sale::find_loaded(&fixture.store, |keys| looked += keys).await?;
     assert_eq!(loaded, (1..=50).map(|at| of(at * 10)).collect::<Vec<_>>());
-    assert!(looked >= sale::count_keys(&fixture.gate).await?, "{looked}");
-    let known = sale::find_known(&fixture.gate, |_| {}).await?;
+    assert!(looked >= sale::count_keys(&fixture.store).await?, "{looked}");
+    let known = sale::find_known(&fixture.store, |_| {}).await?;
     assert_eq!(known, [of(20), of(7000)]);
     fixture.words(&["SET", "seckill:voucher:30", "x"]).await?;
-    let pauses = fixture.gate.sales().read_pauses(&[of(7000), of(10), of(30), of(20)]).await;
+    let pauses = fixture.store.sales().read_pauses(&[of(7000), of(10), of(30), of(20)]).await;
     let [
         Ok(Pause::Paused(PauseScope::All)),
         Ok(Pause::Running),
@@ -823,7 +823,7 @@ async fn all_vouchers_are_found_among_many_other_keys() -> Result<()> {
     else {
         panic!("{pauses:?}")
     };
-    assert!(fixture.gate.sales().read_pauses(&[]).await.is_empty());
+    assert!(fixture.store.sales().read_pauses(&[]).await.is_empty());
     Ok(())
 }
 
@@ -831,31 +831,31 @@ async fn all_vouchers_are_found_among_many_other_keys() -> Result<()> {
 async fn a_dead_redis_is_unreachable_and_not_a_refusal() -> Result<()> {
     let fixture = with_a_sale().await?;
     let pool = connect_with_patience(&fixture.redis.url(), 1, Duration::from_secs(1)).await?;
-    let gate = RedisStore::with_default_names(pool, KeyTemplates::default());
+    let store = RedisStore::with_default_names(pool, KeyTemplates::default());
     fixture.redis.kill9()?;
-    let error = gate.admissions().admit(&admission(2, 2)).await.expect_err("nobody is there");
+    let error = store.admissions().admit(&admission(2, 2)).await.expect_err("nobody is there");
     assert!(matches!(error, ScriptError::Unreachable(_)), "{error:?}");
     Ok(())
 }
 
 #[tokio::test]
-async fn a_gate_of_a_partition_admits_no_order_of_another() -> Result<()> {
+async fn a_store_of_a_partition_admits_no_order_of_another() -> Result<()> {
     let fixture = Fixture::new().await?;
     let partitions = Partition::all(&["3", "1", "0"].map(str::to_owned));
     let keys = KeyTemplates::default().of_partition(&partitions[0]);
-    let gate = RedisStore::with_default_names(fixture.pool.clone(), keys);
+    let store = RedisStore::with_default_names(fixture.pool.clone(), keys);
     // Voucher 4 belongs to {1}.
     let wanted = |order: i64, voucher: i64| -> Result<Admission> {
         Ok(Admission { voucher: voucher.try_into()?, ..admission(order, order) })
     };
     let before = fixture.everything().await?;
-    let alone = gate.admissions().admit(&wanted(1, 4)?).await;
+    let alone = store.admissions().admit(&wanted(1, 4)?).await;
     let said = alone.expect_err("it is refused").to_string();
     assert_eq!(
         said,
         "voucher 4 belongs to the partition {1}, and this is {3}: send the request to that partition"
     );
-    let together = gate.admissions().admit_all(&[wanted(2, 4)?, wanted(3, 4)?, wanted(4, 6)?]).await;
+    let together = store.admissions().admit_all(&[wanted(2, 4)?, wanted(3, 4)?, wanted(4, 6)?]).await;
     assert!(
         matches!(
             together[..],

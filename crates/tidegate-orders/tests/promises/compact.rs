@@ -12,23 +12,23 @@ use tidegate_orders::{
 use crate::fixture::{Fixture, admission, release, voucher};
 
 async fn note(fixture: &Fixture, field: &str) -> Result<Option<String>> {
-    Ok(fixture.pool.hget(fixture.gate.keys().journal(voucher()), field).await?)
+    Ok(fixture.pool.hget(fixture.store.keys().journal(voucher()), field).await?)
 }
 
 /// By field.
 async fn journal(fixture: &Fixture) -> Result<BTreeMap<String, String>> {
-    Ok(fixture.pool.hgetall(fixture.gate.keys().journal(voucher())).await?)
+    Ok(fixture.pool.hgetall(fixture.store.keys().journal(voucher())).await?)
 }
 
 async fn compact(fixture: &Fixture, orders: &[OrderCompaction]) -> Result<(u64, u64, u64)> {
-    match fixture.gate.repairs().compact(voucher(), 1_000, orders).await? {
+    match fixture.store.repairs().compact(voucher(), 1_000, orders).await? {
         CompactReply::Compacted { released, used, shortened } => Ok((released, used, shortened)),
         CompactReply::NotComplete => anyhow::bail!("the journal is not complete"),
     }
 }
 
 async fn expect_sum(fixture: &Fixture) -> Result<i64> {
-    match fixture.gate.journals().check_sum(voucher(), u64::MAX).await? {
+    match fixture.store.journals().check_sum(voucher(), u64::MAX).await? {
         SumCheck::Checked(snapshot, Sum::Holds) => snapshot.stock.context("a stock"),
         other => anyhow::bail!("{other:?}"),
     }
@@ -36,12 +36,12 @@ async fn expect_sum(fixture: &Fixture) -> Result<i64> {
 
 async fn sale() -> Result<Fixture> {
     let fixture = Fixture::new().await?;
-    fixture.gate.sales().load(voucher(), 100, SaleWindow::default()).await?;
+    fixture.store.sales().load(voucher(), 100, SaleWindow::default()).await?;
     for order in 1..=6 {
-        assert_eq!(fixture.gate.admissions().admit(&admission(order, order)).await?, AdmitReply::Admitted);
+        assert_eq!(fixture.store.admissions().admit(&admission(order, order)).await?, AdmitReply::Admitted);
     }
     for order in [1, 2] {
-        assert_eq!(fixture.gate.releases().release(&release(order, order)).await?, ReleaseReply::Released);
+        assert_eq!(fixture.store.releases().release(&release(order, order)).await?, ReleaseReply::Released);
     }
     Ok(fixture)
 }
@@ -76,7 +76,7 @@ async fn what_is_compacted_is_counted_once_and_the_sum_stays() -> Result<()> {
         before_ms: 1_000,
     };
     assert_eq!(purged, Some(expected));
-    assert_eq!(fixture.gate.journals().snapshot(voucher()).await?.purged, Some(expected));
+    assert_eq!(fixture.store.journals().snapshot(voucher()).await?.purged, Some(expected));
     assert_eq!((note(&fixture, "1").await?, expect_sum(&fixture).await?), (None, 96));
     Ok(())
 }
@@ -85,7 +85,7 @@ async fn what_is_compacted_is_counted_once_and_the_sum_stays() -> Result<()> {
 async fn an_order_that_moved_since_it_was_read_is_left() -> Result<()> {
     let fixture = sale().await?;
     let read = read(&fixture, 3..=4, OrderCompaction::remove).await?;
-    fixture.gate.releases().release(&release(3, 3)).await?;
+    fixture.store.releases().release(&release(3, 3)).await?;
     assert_eq!(compact(&fixture, &read).await?, (0, 1, 0));
     assert!(note(&fixture, "3").await?.is_some() && note(&fixture, "4").await?.is_none());
     assert_eq!(expect_sum(&fixture).await?, 97);
@@ -102,32 +102,32 @@ async fn a_shortened_order_is_admitted_before_belongs_to_its_user_and_is_release
     assert!(short.starts_with(r#"{"action":"admit","change":-1,"by":"3","timestamp":"#), "{short}");
     assert_eq!(expect_sum(&fixture).await?, 96);
 
-    assert_eq!(fixture.gate.admissions().admit(&admission(3, 3)).await?, AdmitReply::AdmittedBefore);
+    assert_eq!(fixture.store.admissions().admit(&admission(3, 3)).await?, AdmitReply::AdmittedBefore);
     assert!(matches!(
-        fixture.gate.admissions().admit(&admission(3, 99)).await,
+        fixture.store.admissions().admit(&admission(3, 99)).await,
         Err(ScriptError::IdTaken { .. })
     ));
-    let many = fixture.gate.admissions().admit_all(&[admission(4, 4), admission(4, 98)]).await;
+    let many = fixture.store.admissions().admit_all(&[admission(4, 4), admission(4, 98)]).await;
     assert!(
         matches!(many[..], [Ok(AdmitReply::AdmittedBefore), Err(ScriptError::IdTaken { .. })]),
         "{many:?}"
     );
     assert!(matches!(
-        fixture.gate.releases().release(&release(3, 99)).await,
+        fixture.store.releases().release(&release(3, 99)).await,
         Err(ScriptError::IdTaken { .. })
     ));
 
-    assert_eq!(fixture.gate.releases().release(&release(3, 3)).await?, ReleaseReply::Released);
-    assert_eq!(fixture.gate.releases().release(&release(3, 3)).await?, ReleaseReply::ReleasedBefore);
-    for reply in fixture.gate.releases().release_all(&[release(4, 4), release(5, 5)]).await {
+    assert_eq!(fixture.store.releases().release(&release(3, 3)).await?, ReleaseReply::Released);
+    assert_eq!(fixture.store.releases().release(&release(3, 3)).await?, ReleaseReply::ReleasedBefore);
+    for reply in fixture.store.releases().release_all(&[release(4, 4), release(5, 5)]).await {
         assert_eq!(reply?, ReleaseReply::Released);
     }
-    assert_eq!(fixture.gate.admissions().admit(&admission(4, 4)).await?, AdmitReply::Released);
+    assert_eq!(fixture.store.admissions().admit(&admission(4, 4)).await?, AdmitReply::Released);
     assert_eq!(expect_sum(&fixture).await?, 99);
     // What was shortened, released and is final by now goes with a change of 0.
     let removed = read(&fixture, 3..=5, OrderCompaction::remove).await?;
     assert_eq!(compact(&fixture, &removed).await?, (3, 0, 0));
-    let purged = fixture.gate.journals().snapshot(voucher()).await?.purged.context("it is compacted")?;
+    let purged = fixture.store.journals().snapshot(voucher()).await?.purged.context("it is compacted")?;
     assert_eq!((purged.change, purged.released_units, expect_sum(&fixture).await?), (0, 3, 99));
     Ok(())
 }
@@ -138,9 +138,12 @@ async fn a_release_of_a_compacted_order_gives_nothing_back() -> Result<()> {
     let removed = read(&fixture, 1..=3, OrderCompaction::remove).await?;
     compact(&fixture, &removed).await?;
     for order in 1..=3 {
-        assert_eq!(fixture.gate.releases().release(&release(order, order)).await?, ReleaseReply::NotAdmitted);
+        assert_eq!(
+            fixture.store.releases().release(&release(order, order)).await?,
+            ReleaseReply::NotAdmitted
+        );
     }
-    for reply in fixture.gate.releases().release_all(&[release(1, 1), release(3, 3)]).await {
+    for reply in fixture.store.releases().release_all(&[release(1, 1), release(3, 3)]).await {
         assert_eq!(reply?, ReleaseReply::NotAdmitted);
     }
     assert_eq!(expect_sum(&fixture).await?, 96);
@@ -154,12 +157,12 @@ async fn nothing_is_compacted_of_a_journal_that_is_not_complete_or_whose_counts_
     let removed = read(&fixture, 1..=3, OrderCompaction::remove).await?;
     fixture.words(&["HSET", "seckill:journal:7", PURGED, r#"{"change":0}"#]).await?;
     let before = journal(&fixture).await?;
-    let error = fixture.gate.repairs().compact(voucher(), 1_000, &removed).await.unwrap_err();
+    let error = fixture.store.repairs().compact(voucher(), 1_000, &removed).await.unwrap_err();
     assert!(error.to_string().contains("BADARG"), "{error}");
     assert_eq!(journal(&fixture).await?, before);
     fixture.words(&["HDEL", "seckill:journal:7", PURGED, "#complete"]).await?;
     let before = journal(&fixture).await?;
-    assert_eq!(fixture.gate.repairs().compact(voucher(), 1_000, &removed).await?, CompactReply::NotComplete);
+    assert_eq!(fixture.store.repairs().compact(voucher(), 1_000, &removed).await?, CompactReply::NotComplete);
     assert_eq!(journal(&fixture).await?, before);
     Ok(())
 }

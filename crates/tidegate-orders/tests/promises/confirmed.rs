@@ -17,11 +17,11 @@ use crate::fixture::{Fixture, connect, connect_with_patience};
 
 const WITHIN: Duration = Duration::from_millis(100);
 
-/// A fixture with a replica, and a gate that waits for it over so many connections.
+/// A fixture with a replica, and a store that waits for it over so many connections.
 struct Replicated {
     fixture: Fixture,
     replica: RedisServer,
-    gate: RedisStore,
+    store: RedisStore,
 }
 
 impl Replicated {
@@ -37,7 +37,7 @@ impl Replicated {
         let replica = RedisServer::options().args(["--replicaof", "127.0.0.1", &port]).start()?;
         fixture.typed("SET seckill:stock:7 1000").await?;
         ensure!(fixture.typed("WAIT 1 30000").await?.as_i64() == Some(1), "the replica is there");
-        Ok(Self { gate: gate(&fixture, url, connections).await?, fixture, replica })
+        Ok(Self { store: store(&fixture, url, connections).await?, fixture, replica })
     }
 
     async fn replica_has(&self, order: i64) -> Result<bool> {
@@ -48,16 +48,16 @@ impl Replicated {
     }
 }
 
-/// A gate that waits for one replica, over connections of its own.
-async fn gate(fixture: &Fixture, url: &str, connections: usize) -> Result<RedisStore> {
+/// A store that waits for one replica, over connections of its own.
+async fn store(fixture: &Fixture, url: &str, connections: usize) -> Result<RedisStore> {
     let mut pools = Vec::new();
     for _ in 0..connections {
         pools.push(connect_with_patience(url, 1, Duration::from_secs(1)).await?);
     }
     let replicas = NonZeroU32::MIN;
     let confirmation = Confirmation { replicas, within: WITHIN, place: ConfirmedIn::Memory };
-    let gate = RedisStore::with_default_names(fixture.pool.clone(), KeyTemplates::default());
-    Ok(gate.confirmed(confirmation, pools))
+    let store = RedisStore::with_default_names(fixture.pool.clone(), KeyTemplates::default());
+    Ok(store.confirmed(confirmation, pools))
 }
 
 fn wanted(id: i64) -> Admission {
@@ -78,37 +78,37 @@ fn is_unconfirmed(reply: &Result<AdmitReply, ScriptError>) -> bool {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_counts_as_admitted_once_a_replica_has_it_and_as_unsure_until_then() -> Result<()> {
     let on = Replicated::new(2).await?;
-    assert_eq!(on.gate.admissions().admit(&wanted(1)).await?, AdmitReply::Admitted);
+    assert_eq!(on.store.admissions().admit(&wanted(1)).await?, AdmitReply::Admitted);
     assert!(on.replica_has(1).await?);
     on.replica.stop()?;
     // Whether it is new, or was admitted before over another connection; alone and together.
-    let single = on.gate.admissions().admit(&wanted(2)).await;
+    let single = on.store.admissions().admit(&wanted(2)).await;
     ensure!(is_unconfirmed(&single), "{single:?}");
     for _ in 0..3 {
         // Redis 8 and Valkey count what a connection itself has written, and this one has written nothing.
-        let another = gate(&on.fixture, &on.fixture.redis.url(), 1).await?;
+        let another = store(&on.fixture, &on.fixture.redis.url(), 1).await?;
         let again = another.admissions().admit(&wanted(2)).await;
         ensure!(is_unconfirmed(&again), "{again:?}");
     }
-    let together = on.gate.admissions().admit_all(&[wanted(2), wanted(3), wanted(4)]).await;
+    let together = on.store.admissions().admit_all(&[wanted(2), wanted(3), wanted(4)]).await;
     ensure!(together.iter().all(is_unconfirmed), "{together:?}");
-    let before = on.gate.admissions().admit_all(&[wanted(2), wanted(3)]).await;
+    let before = on.store.admissions().admit_all(&[wanted(2), wanted(3)]).await;
     ensure!(before.iter().all(is_unconfirmed), "{before:?}");
     let error = single.unwrap_err().to_string();
     assert_eq!(error, "order 2 is admitted, but not confirmed: 0 of 1 replicas had it within 100 ms");
     // A refusal waits for nothing.
     let begun = Instant::now();
-    let refused = on.gate.admissions().admit(&Admission { order: 5.try_into()?, ..wanted(1) }).await;
+    let refused = on.store.admissions().admit(&Admission { order: 5.try_into()?, ..wanted(1) }).await;
     assert_eq!(refused?, AdmitReply::UserHasOrder);
     ensure!(begun.elapsed() < WITHIN, "{:?}", begun.elapsed());
 
     on.replica.cont()?;
     for id in 2..=4 {
         let deadline = Instant::now() + Duration::from_secs(30);
-        while on.gate.admissions().admit(&wanted(id)).await.is_err() {
+        while on.store.admissions().admit(&wanted(id)).await.is_err() {
             ensure!(Instant::now() < deadline, "order {id} is confirmed in time");
         }
-        assert_eq!(on.gate.admissions().admit(&wanted(id)).await?, AdmitReply::AdmittedBefore);
+        assert_eq!(on.store.admissions().admit(&wanted(id)).await?, AdmitReply::AdmittedBefore);
         ensure!(on.replica_has(id).await?, "what was confirmed is there: {id}");
     }
     assert_eq!(on.fixture.orders().await?.len(), 4, "each once");
@@ -122,12 +122,12 @@ async fn requests_under_keys_wait_together_and_an_unsure_answer_names_the_order_
     let key = IdempotencyKey::parse(b"k")?;
     let ask = async |user: i64, order: i64| {
         let asked = Admission { order: order.try_into().expect("an order id"), ..wanted(user) };
-        on.gate.admissions().admit_by_key(&key, &asked).await
+        on.store.admissions().admit_by_key(&key, &asked).await
     };
     // Some have a key, others have none.
     let keyed = join_all((1..=CALLERS).map(|user| ask(user, user)));
     let others: Vec<Admission> = (1..=CALLERS).map(|user| wanted(1000 + user)).collect();
-    let others = join_all(others.iter().map(|asked| on.gate.admissions().admit(asked)));
+    let others = join_all(others.iter().map(|asked| on.store.admissions().admit(asked)));
     let (keyed, others) = join(keyed, others).await;
     for (user, told) in (1..=CALLERS).zip(keyed) {
         assert_eq!(told?, (user.try_into()?, AdmitReply::Admitted));
@@ -157,14 +157,14 @@ async fn a_connection_that_is_made_anew_before_the_wait_confirms_nothing() -> Re
     let on = Replicated::over(fixture, &url, 1).await?;
     let began = Instant::now();
     // On a slow disk, a replica may have the first one late.
-    while is_unconfirmed(&on.gate.admissions().admit(&wanted(1)).await) {
+    while is_unconfirmed(&on.store.admissions().admit(&wanted(1)).await) {
         ensure!(began.elapsed() < Duration::from_secs(30), "the replica never has it");
     }
     on.replica.stop()?;
     for id in 2..=6 {
         let wait = proxy.hold_when("WAIT");
-        let (gate, order) = (on.gate.clone(), wanted(id));
-        let asking = tokio::spawn(async move { gate.admissions().admit(&order).await });
+        let (store, order) = (on.store.clone(), wanted(id));
+        let asking = tokio::spawn(async move { store.admissions().admit(&order).await });
         wait.reached().await?;
         wait.cut();
         let reply = asking.await?;
@@ -181,12 +181,12 @@ async fn callers_wait_side_by_side_and_what_was_confirmed_outlives_the_master() 
     let on = Replicated::new(8).await?;
     let mut callers = tokio::task::JoinSet::new();
     for caller in 0..32 {
-        let gate = on.gate.clone();
+        let store = on.store.clone();
         callers.spawn(async move {
             let mut confirmed = Vec::new();
             for at in 1..=20 {
                 let id = caller * 100 + at;
-                match gate.admissions().admit(&wanted(id)).await {
+                match store.admissions().admit(&wanted(id)).await {
                     Ok(reply) if reply.is_admitted() => confirmed.push(id),
                     _ => return confirmed,
                 }
@@ -210,13 +210,13 @@ async fn a_caller_who_goes_away_leaves_the_connection_to_others() -> Result<()> 
     let on = Replicated::new(1).await?;
     on.replica.stop()?;
     for id in 1..=20 {
-        let (gate, order) = (on.gate.clone(), wanted(id));
-        let gone = tokio::time::timeout(Duration::from_millis(5), gate.admissions().admit(&order)).await;
+        let (store, order) = (on.store.clone(), wanted(id));
+        let gone = tokio::time::timeout(Duration::from_millis(5), store.admissions().admit(&order)).await;
         ensure!(gone.is_err(), "{gone:?}");
     }
     on.replica.cont()?;
     let deadline = Instant::now() + Duration::from_secs(30);
-    while on.gate.admissions().admit(&wanted(99)).await.is_err() {
+    while on.store.admissions().admit(&wanted(99)).await.is_err() {
         ensure!(Instant::now() < deadline, "the connection is free again");
     }
     on.replica_has(99).await?.then_some(()).context("it is there")
@@ -230,9 +230,9 @@ async fn files_are_waited_for_where_that_is_wanted_and_a_server_that_cannot_says
     let knows_it = !version.starts_with("6.") && !version.starts_with("7.0");
     let (replicas, within) = (NonZeroU32::MIN, Duration::from_secs(5));
     let confirmation = Confirmation { replicas, within, place: ConfirmedIn::AppendOnlyFile };
-    let gate = RedisStore::with_default_names(on.fixture.pool.clone(), KeyTemplates::default())
+    let store = RedisStore::with_default_names(on.fixture.pool.clone(), KeyTemplates::default())
         .confirmed(confirmation, vec![connect(&on.fixture.redis.url(), 1).await?]);
-    let reply = gate.admissions().admit(&wanted(1)).await;
+    let reply = store.admissions().admit(&wanted(1)).await;
     if knows_it {
         assert_eq!(reply?, AdmitReply::Admitted);
     } else {
@@ -244,7 +244,7 @@ async fn files_are_waited_for_where_that_is_wanted_and_a_server_that_cannot_says
 
 /// What callers were told in a while, by how long each waited.
 async fn admit_for(
-    gate: &RedisStore,
+    store: &RedisStore,
     callers: i64,
     from: i64,
     a_while: Duration,
@@ -252,7 +252,7 @@ async fn admit_for(
     let end = Instant::now() + a_while;
     let mut all = tokio::task::JoinSet::new();
     for caller in 0..callers {
-        let gate = gate.clone();
+        let store = store.clone();
         all.spawn(async move {
             let (mut told, mut waited) = (Vec::new(), Vec::new());
             for at in 0.. {
@@ -260,7 +260,7 @@ async fn admit_for(
                 if begun >= end {
                     break;
                 }
-                match gate.admissions().admit(&wanted(id)).await {
+                match store.admissions().admit(&wanted(id)).await {
                     Ok(AdmitReply::Admitted) => (told.push(id), waited.push(begun.elapsed())),
                     // A caller gives up: nobody has told it that it has an order.
                     _ => break,
@@ -285,9 +285,10 @@ async fn twenty_failovers_and_what_a_wait_costs() -> Result<()> {
         for round in 0..3 {
             let on = Replicated::new(callers).await?;
             on.fixture.typed("SET seckill:stock:7 9999999").await?;
-            for (name, gate) in [("alone", plain(&on.fixture).await?), ("confirmed", on.gate.clone())] {
+            for (name, store) in [("alone", plain(&on.fixture).await?), ("confirmed", on.store.clone())] {
                 let from = if name == "alone" { 1 } else { 5_000_000 };
-                let (told, mut waited) = admit_for(&gate, callers as i64, from, Duration::from_secs(2)).await;
+                let (told, mut waited) =
+                    admit_for(&store, callers as i64, from, Duration::from_secs(2)).await;
                 waited.sort_unstable();
                 let at = |share: usize| waited[(waited.len() - 1) * share / 100];
                 let rate = told.len() / 2;
@@ -304,8 +305,9 @@ async fn twenty_failovers_and_what_a_wait_costs() -> Result<()> {
         for _ in 0..20 {
             let on = Replicated::new(16).await?;
             on.fixture.typed("SET seckill:stock:7 9999999").await?;
-            let gate = if name == "alone" { plain(&on.fixture).await? } else { on.gate.clone() };
-            let selling = tokio::spawn(async move { admit_for(&gate, 16, 1, Duration::from_secs(20)).await });
+            let store = if name == "alone" { plain(&on.fixture).await? } else { on.store.clone() };
+            let selling =
+                tokio::spawn(async move { admit_for(&store, 16, 1, Duration::from_secs(20)).await });
             tokio::time::sleep(Duration::from_millis(500)).await;
             on.fixture.redis.kill9()?;
             let (told, _) = selling.await?;

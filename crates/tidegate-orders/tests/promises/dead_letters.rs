@@ -25,8 +25,8 @@ struct Morgue {
 impl Morgue {
     async fn new() -> Result<Self> {
         let fixture = Fixture::new().await?;
-        let letters = DeadLetters::new(fixture.gate.clone());
-        Ok(Self { inspector: fixture.gate.inspector().clone(), fixture, letters })
+        let letters = DeadLetters::new(fixture.store.clone());
+        Ok(Self { inspector: fixture.store.inspector().clone(), fixture, letters })
     }
 
     /// An entry and its letter, as `lua/bury.lua` leaves them.
@@ -131,7 +131,7 @@ async fn however_many_ask_at_once_an_order_is_released_once() -> Result<()> {
     ensure!(morgue.fixture.typed("SCARD seckill:order:7").await?.as_i64() == Some(0));
     ensure!(morgue.lengths().await? == (0, 0), "a group that is made again brings nothing back");
     // Whoever goes by the journal hears of it.
-    ensure!(morgue.fixture.gate.releases().release(&release(5, 1)).await? == ReleaseReply::ReleasedBefore);
+    ensure!(morgue.fixture.store.releases().release(&release(5, 1)).await? == ReleaseReply::ReleasedBefore);
     Ok(())
 }
 
@@ -141,7 +141,7 @@ async fn what_was_released_is_not_put_back() -> Result<()> {
     // Without any key of the sale, a release would leave no note.
     morgue.fixture.typed("SET seckill:stock:7 10").await?;
     let letter = morgue.buried_order(5, 1, 1).await?;
-    morgue.fixture.gate.releases().release(&release(5, 1)).await?;
+    morgue.fixture.store.releases().release(&release(5, 1)).await?;
     let before = morgue.fixture.everything().await?;
     ensure!(morgue.letters.requeue(&letter).await? == RequeueReply::Released);
     ensure!(morgue.fixture.everything().await? == before);
@@ -299,7 +299,7 @@ fn cancelling_is_a_release_and_the_end_of_the_letter() -> Result<()> {
             by: "operator:dead_cancel".into(),
             ..release(5, 1)
         };
-        let released = morgue.fixture.gate.releases().release(&wanted).await;
+        let released = morgue.fixture.store.releases().release(&wanted).await;
         let expected = outcome(&morgue).await?;
 
         set_up(&morgue, state).await?;

@@ -84,7 +84,7 @@ impl Drain {
     pub async fn run(&self, orders: i64, batch: usize, replicas: Option<Confirmation>) -> Result<Duration> {
         let names =
             StreamNames { stream: STREAM.into(), dead: "stream.orders.dead".into(), group: "g1".into() };
-        let redis = &self.fixture.gate;
+        let redis = &self.fixture.store;
         let ledger = Ledger::new(self.pool.clone(), Duration::from_secs(20));
         let counters = Arc::new(Counters::default());
         let handler = OrderHandler::new(

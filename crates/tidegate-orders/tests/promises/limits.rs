@@ -292,15 +292,15 @@ async fn a_rate_lets_a_burst_pass_and_then_one_in_each_period() -> Result<()> {
 async fn the_gate_finds_the_limits_and_the_campaign_of_a_voucher_by_itself() -> Result<()> {
     let sale = Sale::open("1 phones phone sale 0 2 3", "5", "0").await?;
     sale.fixture.words(&["HSET", COMMON_LIMITS, "rules", &text("0", "5", "2 all * sale 0 3 -")]).await?;
-    let gate = &sale.fixture.gate;
+    let store = &sale.fixture.store;
     let wanted = |order: i64, phone: &str| -> Result<Admission> {
         Ok(Admission { subjects: Subjects::none().with("phone", phone)?, ..admission(order, order) })
     };
-    assert_eq!(gate.admissions().admit(&wanted(1, "a")?).await?, AdmitReply::Admitted);
-    assert_eq!(gate.admissions().admit(&wanted(1, "a")?).await?, AdmitReply::AdmittedBefore);
-    let error = gate.admissions().admit(&admission(2, 2)).await.expect_err("it says no phone");
+    assert_eq!(store.admissions().admit(&wanted(1, "a")?).await?, AdmitReply::Admitted);
+    assert_eq!(store.admissions().admit(&wanted(1, "a")?).await?, AdmitReply::AdmittedBefore);
+    let error = store.admissions().admit(&admission(2, 2)).await.expect_err("it says no phone");
     assert!(matches!(&error, ScriptError::NoSubject { name, .. } if name == "phone"), "{error}");
-    let other = gate.admissions().admit(&Admission { user: 9.try_into()?, ..wanted(1, "a")? }).await;
+    let other = store.admissions().admit(&Admission { user: 9.try_into()?, ..wanted(1, "a")? }).await;
     assert!(matches!(other, Err(ScriptError::IdTaken { .. })), "{other:?}");
 
     // Many in one call, of a gate that has not heard of limits either.
@@ -319,15 +319,19 @@ async fn the_gate_finds_the_limits_and_the_campaign_of_a_voucher_by_itself() -> 
     let released: Vec<ReleaseReply> = released.into_iter().collect::<Result<_, _>>()?;
     assert_eq!(released, [ReleaseReply::Released, ReleaseReply::Released, ReleaseReply::ReleasedBefore]);
     assert_eq!(sale.hash(COMMON_USES).await?, BTreeMap::from([("2:".to_owned(), "0:1:1".to_owned())]));
-    assert_eq!(gate.admissions().admit(&wanted(6, "a")?).await?, AdmitReply::Admitted, "there is room again");
+    assert_eq!(
+        store.admissions().admit(&wanted(6, "a")?).await?,
+        AdmitReply::Admitted,
+        "there is room again"
+    );
 
     sale.limits("").await?;
     assert_eq!(
-        gate.admissions().admit(&admission(7, 7)).await?,
+        store.admissions().admit(&admission(7, 7)).await?,
         AdmitReply::Admitted,
         "without limits, without a phone"
     );
-    assert_eq!(gate.releases().release(&release(6, 6)).await?, ReleaseReply::Released);
+    assert_eq!(store.releases().release(&release(6, 6)).await?, ReleaseReply::Released);
     assert_eq!(sale.text(&format!("GET {PLAIN}")).await?, Some((UNITS - 2).to_string()));
     Ok(())
 }

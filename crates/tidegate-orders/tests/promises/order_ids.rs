@@ -29,7 +29,7 @@ fn allocator(fixture: &Fixture, block_size: u32) -> (OrderIdAllocator, Arc<Atomi
     let hands = Arc::clone(&clock);
     let now = move || Timestamp::from_second(hands.load(Ordering::Relaxed)).expect("a time");
     let size = NonZeroU32::new(block_size).expect("a block holds something");
-    (OrderIdAllocator::with_clock(fixture.gate.clone(), size, now), clock)
+    (OrderIdAllocator::with_clock(fixture.store.clone(), size, now), clock)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -184,12 +184,12 @@ async fn a_block_ends_when_another_server_answers_which_may_give_it_to_somebody_
     let pool = connect(&proxy.url_for(&fixture.redis), 2).await?;
     let store = RedisStore::with_default_names(pool, KeyTemplates::default());
     let now = Arc::new(AtomicI64::new(NOON));
-    let gate = || {
+    let allocator = || {
         let (now, size) = (Arc::clone(&now), NonZeroU32::new(10).expect("a block holds something"));
         let clock = move || Timestamp::from_second(now.load(Ordering::Relaxed)).expect("a time");
         OrderIdAllocator::with_clock(store.clone(), size, clock)
     };
-    let (one, other) = (gate(), gate());
+    let (one, other) = (allocator(), allocator());
     let mut taken = HashSet::new();
     take_new(&one, &mut taken, 15).await?;
     take_new(&other, &mut taken, 3).await?;

@@ -79,7 +79,7 @@ struct Held {
 
 impl Held {
     async fn read(fixture: &Fixture) -> Result<Self> {
-        let (pool, keys) = (&fixture.pool, fixture.gate.keys());
+        let (pool, keys) = (&fixture.pool, fixture.store.keys());
         let buyers: Vec<i64> = pool.smembers(keys.buyers(voucher())).await?;
         Ok(Self {
             stock: pool.get(keys.stock(voucher())).await?,
@@ -106,22 +106,22 @@ impl Held {
 /// A sale of ten units whose journal is complete.
 async fn open_sale(fixture: &Fixture) -> Result<()> {
     fixture.typed("FLUSHALL").await?;
-    fixture.pool.set::<(), _, _>(fixture.gate.keys().stock(voucher()), 10, None, None, false).await?;
+    fixture.pool.set::<(), _, _>(fixture.store.keys().stock(voucher()), 10, None, None, false).await?;
     let load = r##"{"action":"load","from":null,"to":10,"change":10,"by":"x","timestamp":1}"##;
     let complete = r##"{"action":"complete","by":"load","timestamp":1}"##;
     let fields = [("#load", load), ("#complete", complete)];
-    fixture.pool.hset::<(), _, _>(fixture.gate.keys().journal(voucher()), fields.to_vec()).await?;
+    fixture.pool.hset::<(), _, _>(fixture.store.keys().journal(voucher()), fields.to_vec()).await?;
     Ok(())
 }
 
 async fn apply(fixture: &Fixture, step: Step) -> Result<()> {
-    let (pool, keys) = (&fixture.pool, fixture.gate.keys());
+    let (pool, keys) = (&fixture.pool, fixture.store.keys());
     match step {
         Step::Admit { order, user, quantity } => {
             let mut wanted = admission(order, user);
             wanted.quantity = quantity.try_into()?;
             // Refused, or of another user: nothing moves.
-            _ = fixture.gate.admissions().admit(&wanted).await;
+            _ = fixture.store.admissions().admit(&wanted).await;
         }
         Step::Release { order, user } => {
             let note = Held::read(fixture).await?.note(order);
@@ -130,7 +130,7 @@ async fn apply(fixture: &Fixture, step: Step) -> Result<()> {
             let units = entry.and_then(|entry| Quantity::try_from(-entry.change?).ok());
             if units.is_some() {
                 let _of_another_user = fixture
-                    .gate
+                    .store
                     .releases()
                     .release(&tidegate_orders::scripts::Release { units, ..release(order, user) })
                     .await;
@@ -188,14 +188,14 @@ async fn run(fixture: &Fixture, case: &Case) -> Result<()> {
     for step in &case.before {
         apply(fixture, *step).await?;
     }
-    let guard = fixture.gate.repairs().repair_guard(voucher()).await?;
+    let guard = fixture.store.repairs().repair_guard(voucher()).await?;
     let look = Held::read(fixture).await?;
     for step in &case.between {
         apply(fixture, *step).await?;
     }
     let before = Held::read(fixture).await?;
     let first = repair("a.1", &guard, &look, case)?;
-    let reply = fixture.gate.repairs().repair(&first).await?;
+    let reply = fixture.store.repairs().repair(&first).await?;
     let after = Held::read(fixture).await?;
     let RepairReply::Made(answers) = reply else { anyhow::bail!("{reply:?}") };
     check_orders(&first, &answers, &before, &after)?;
@@ -205,7 +205,7 @@ async fn run(fixture: &Fixture, case: &Case) -> Result<()> {
         apply(fixture, *step).await?;
     }
     let later = Held::read(fixture).await?;
-    let again = fixture.gate.repairs().repair(&first).await?;
+    let again = fixture.store.repairs().repair(&first).await?;
     let RepairReply::Made(again) = again else { anyhow::bail!("{again:?}") };
     ensure!(Held::read(fixture).await? == later, "the second sending changed something");
     if case.after.is_empty() {
@@ -215,7 +215,7 @@ async fn run(fixture: &Fixture, case: &Case) -> Result<()> {
     }
     // Another one that looked at the same time.
     let second = repair("b.1", &guard, &look, case)?;
-    ensure!(fixture.gate.repairs().repair(&second).await? == RepairReply::Overtaken);
+    ensure!(fixture.store.repairs().repair(&second).await? == RepairReply::Overtaken);
     ensure!(Held::read(fixture).await? == later, "a repair that was overtaken changed something");
     Ok(())
 }
@@ -236,9 +236,9 @@ fn after_a_repair_a_complete_journal_adds_up_to_the_stock_whatever_moved_and_how
 #[tokio::test]
 async fn a_repair_is_refused_where_something_else_than_orders_came_between() -> Result<()> {
     let fixture = Fixture::new().await?;
-    let (pool, keys) = (&fixture.pool, fixture.gate.keys());
+    let (pool, keys) = (&fixture.pool, fixture.store.keys());
     open_sale(&fixture).await?;
-    let guard = fixture.gate.repairs().repair_guard(voucher()).await?;
+    let guard = fixture.store.repairs().repair_guard(voucher()).await?;
     let moving = VoucherRepair {
         id: "a".to_owned(),
         voucher: voucher(),
@@ -249,12 +249,12 @@ async fn a_repair_is_refused_where_something_else_than_orders_came_between() -> 
     };
     // A change of stock, open and then at its end, concerns what moves the stock and nothing else.
     let change = StockChange::new(-5, 10, "somebody".to_owned());
-    fixture.gate.sales().note_change(&[None], &WholeChange { sides: vec![(voucher(), change)] }).await?;
-    assert_eq!(fixture.gate.repairs().repair(&moving).await?, RepairReply::StockChanged);
-    let open = fixture.gate.repairs().repair_guard(voucher()).await?;
+    fixture.store.sales().note_change(&[None], &WholeChange { sides: vec![(voucher(), change)] }).await?;
+    assert_eq!(fixture.store.repairs().repair(&moving).await?, RepairReply::StockChanged);
+    let open = fixture.store.repairs().repair_guard(voucher()).await?;
     assert!(open.is_change_open() && open.is_complete());
     let knowing = VoucherRepair { guard: open, ..moving.clone() };
-    assert_eq!(fixture.gate.repairs().repair(&knowing).await?, RepairReply::StockChanged);
+    assert_eq!(fixture.store.repairs().repair(&knowing).await?, RepairReply::StockChanged);
     let orders = vec![OrderRepair {
         order: Some(9.try_into()?),
         found: None,
@@ -264,20 +264,20 @@ async fn a_repair_is_refused_where_something_else_than_orders_came_between() -> 
     }];
     let of_orders = VoucherRepair { loaded: 0, orders: orders.clone(), ..moving.clone() };
     assert_eq!(
-        fixture.gate.repairs().repair(&of_orders).await?,
+        fixture.store.repairs().repair(&of_orders).await?,
         RepairReply::Made(vec![RepairAnswer::Repaired])
     );
     // The next part of the same repair knows of the part before it.
     let next = VoucherRepair { id: "b".to_owned(), guard: guard.after("a"), ..of_orders.clone() };
-    assert_eq!(fixture.gate.repairs().repair(&next).await?, RepairReply::Made(vec![RepairAnswer::Moved]));
+    assert_eq!(fixture.store.repairs().repair(&next).await?, RepairReply::Made(vec![RepairAnswer::Moved]));
     let late = VoucherRepair { id: "c".to_owned(), ..of_orders.clone() };
-    assert_eq!(fixture.gate.repairs().repair(&late).await?, RepairReply::Overtaken);
-    let guard = fixture.gate.repairs().repair_guard(voucher()).await?;
+    assert_eq!(fixture.store.repairs().repair(&late).await?, RepairReply::Overtaken);
+    let guard = fixture.store.repairs().repair_guard(voucher()).await?;
     pool.del::<(), _>(keys.stock(voucher())).await?;
     let late = VoucherRepair { guard, ..late };
-    assert_eq!(fixture.gate.repairs().repair(&late).await?, RepairReply::NoStock);
+    assert_eq!(fixture.store.repairs().repair(&late).await?, RepairReply::NoStock);
     pool.hdel::<(), _, _>(keys.journal(voucher()), "#complete").await?;
-    assert_eq!(fixture.gate.repairs().repair(&late).await?, RepairReply::NotComplete);
+    assert_eq!(fixture.store.repairs().repair(&late).await?, RepairReply::NotComplete);
     Ok(())
 }
 
@@ -285,8 +285,8 @@ async fn a_repair_is_refused_where_something_else_than_orders_came_between() -> 
 async fn a_repair_that_redis_refuses_leaves_no_trace() -> Result<()> {
     let fixture = Fixture::new().await?;
     open_sale(&fixture).await?;
-    fixture.gate.admissions().admit(&admission(1, 1)).await?;
-    let guard = fixture.gate.repairs().repair_guard(voucher()).await?;
+    fixture.store.admissions().admit(&admission(1, 1)).await?;
+    let guard = fixture.store.repairs().repair_guard(voucher()).await?;
     let found = Held::read(&fixture).await?.note(1);
     let orders = vec![OrderRepair {
         order: Some(1.try_into()?),
@@ -298,7 +298,7 @@ async fn a_repair_that_redis_refuses_leaves_no_trace() -> Result<()> {
     let repair = VoucherRepair { id: "a".to_owned(), voucher: voucher(), guard, loaded: 0, drift: 3, orders };
     let before = fixture.everything().await?;
     fixture.typed("CONFIG SET maxmemory 1").await?;
-    ensure!(fixture.gate.repairs().repair(&repair).await.is_err());
+    ensure!(fixture.store.repairs().repair(&repair).await.is_err());
     fixture.typed("CONFIG SET maxmemory 0").await?;
     assert_eq!(fixture.everything().await?, before);
     for (what, change) in [
@@ -306,11 +306,11 @@ async fn a_repair_that_redis_refuses_leaves_no_trace() -> Result<()> {
         ("too many units", VoucherRepair { loaded: 99_999_999_999_999, ..repair.clone() }),
         ("far too many", VoucherRepair { loaded: i64::MAX, ..repair.clone() }),
     ] {
-        ensure!(fixture.gate.repairs().repair(&change).await.is_err(), "{what}");
+        ensure!(fixture.store.repairs().repair(&change).await.is_err(), "{what}");
         assert_eq!(fixture.everything().await?, before, "{what}");
     }
     assert_eq!(
-        fixture.gate.repairs().repair(&repair).await?,
+        fixture.store.repairs().repair(&repair).await?,
         RepairReply::Made(vec![RepairAnswer::Repaired])
     );
     let held = Held::read(&fixture).await?;
@@ -323,8 +323,8 @@ async fn an_order_that_was_repaired_is_admitted_or_released_for_its_caller() -> 
     use tidegate_orders::scripts::AdmitReply;
     let fixture = Fixture::new().await?;
     open_sale(&fixture).await?;
-    fixture.gate.admissions().admit(&admission(1, 1)).await?;
-    let guard = fixture.gate.repairs().repair_guard(voucher()).await?;
+    fixture.store.admissions().admit(&admission(1, 1)).await?;
+    let guard = fixture.store.repairs().repair_guard(voucher()).await?;
     let found = Held::read(&fixture).await?.note(1);
     let one = |order: i64, found, action| -> Result<OrderRepair> {
         Ok(OrderRepair {
@@ -341,13 +341,13 @@ async fn an_order_that_was_repaired_is_admitted_or_released_for_its_caller() -> 
     ];
     let repair = VoucherRepair { id: "a".to_owned(), voucher: voucher(), guard, loaded: 0, drift: 0, orders };
     assert_eq!(
-        fixture.gate.repairs().repair(&repair).await?,
+        fixture.store.repairs().repair(&repair).await?,
         RepairReply::Made(vec![RepairAnswer::Repaired; 2])
     );
-    assert_eq!(fixture.gate.admissions().admit(&admission(1, 1)).await?, AdmitReply::Released);
-    assert_eq!(fixture.gate.admissions().admit(&admission(2, 2)).await?, AdmitReply::AdmittedBefore);
-    assert_eq!(fixture.gate.admissions().admit(&admission(3, 2)).await?, AdmitReply::UserHasOrder);
-    assert_eq!(fixture.gate.admissions().admit(&admission(4, 1)).await?, AdmitReply::Admitted);
+    assert_eq!(fixture.store.admissions().admit(&admission(1, 1)).await?, AdmitReply::Released);
+    assert_eq!(fixture.store.admissions().admit(&admission(2, 2)).await?, AdmitReply::AdmittedBefore);
+    assert_eq!(fixture.store.admissions().admit(&admission(3, 2)).await?, AdmitReply::UserHasOrder);
+    assert_eq!(fixture.store.admissions().admit(&admission(4, 1)).await?, AdmitReply::Admitted);
     let held = Held::read(&fixture).await?;
     assert_eq!((held.stock, held.drift()), (8, 0));
     Ok(())

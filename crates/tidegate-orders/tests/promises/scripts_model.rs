@@ -142,7 +142,7 @@ struct Model {
     stream: Vec<(i64, i64, i64, bool)>,
 }
 
-/// What the typed gate answers, or that it answers with an error.
+/// What the typed store answers, or that it answers with an error.
 #[derive(Debug, PartialEq, Eq)]
 enum Reply {
     Admit(AdmitReply),
@@ -395,14 +395,14 @@ fn unwanted((order, user, units): (i64, i64, i64), freed: bool) -> Release {
 }
 
 async fn apply(fixture: &Fixture, model: &Model, step: &Step) -> Result<Reply> {
-    let (gate, pool, keys) = (&fixture.gate, &fixture.pool, fixture.gate.keys());
+    let (store, pool, keys) = (&fixture.store, &fixture.pool, fixture.store.keys());
     match *step {
         Step::Admit(wanted) => {
-            return reply_of(gate.admissions().admit(&wanted.admission()?).await, Reply::Admit);
+            return reply_of(store.admissions().admit(&wanted.admission()?).await, Reply::Admit);
         }
         Step::AdmitAll(ref many) => {
             let many = many.iter().map(|wanted| wanted.admission()).collect::<Result<Vec<_>>>()?;
-            let replies = gate
+            let replies = store
                 .admissions()
                 .admit_all(&many)
                 .await
@@ -412,32 +412,32 @@ async fn apply(fixture: &Fixture, model: &Model, step: &Step) -> Result<Reply> {
         }
         Step::Release { order, user, units, freed } => {
             return reply_of(
-                gate.releases().release(&unwanted((order, user, units), freed)).await,
+                store.releases().release(&unwanted((order, user, units), freed)).await,
                 Reply::Release,
             );
         }
         Step::ReleaseAll { unwanted: ref many, freed } => {
             let many: Vec<Release> = many.iter().map(|one| unwanted(*one, freed)).collect();
-            let replies = gate.releases().release_all(&many).await;
+            let replies = store.releases().release_all(&many).await;
             let replies = replies.into_iter().map(|reply| reply_of(reply, Reply::Release));
             return Ok(Reply::ReleaseAll(replies.collect::<Result<_>>()?));
         }
         Step::Load { stock, begin, end, journal } => {
-            let reply = gate.sales().load_with(voucher(), stock, window(begin, end), journal).await;
+            let reply = store.sales().load_with(voucher(), stock, window(begin, end), journal).await;
             return reply_of(reply, Reply::Load);
         }
         Step::Adjust { units } => {
             let now = WholeChange { sides: vec![(voucher(), model.next_change(units))] };
             return reply_of(
-                gate.sales().note_change(std::slice::from_ref(&model.change), &now).await,
+                store.sales().note_change(std::slice::from_ref(&model.change), &now).await,
                 Reply::Adjust,
             );
         }
-        Step::Pause(scope) => return Ok(Reply::Changed(gate.sales().pause(voucher(), scope).await?)),
+        Step::Pause(scope) => return Ok(Reply::Changed(store.sales().pause(voucher(), scope).await?)),
         Step::Mark(busy_mark) => {
-            return Ok(Reply::Changed(gate.sales().mark_busy(&[voucher()], busy_mark).await?.changed == 1));
+            return Ok(Reply::Changed(store.sales().mark_busy(&[voucher()], busy_mark).await?.changed == 1));
         }
-        Step::Resume(scope) => return Ok(Reply::Changed(gate.sales().resume(voucher(), scope).await?)),
+        Step::Resume(scope) => return Ok(Reply::Changed(store.sales().resume(voucher(), scope).await?)),
         Step::Window { begin, end } => {
             let key = keys.voucher(voucher());
             let window = window(begin, end);
@@ -456,7 +456,7 @@ async fn apply(fixture: &Fixture, model: &Model, step: &Step) -> Result<Reply> {
 
 /// Everything that Redis holds is what the model says, and nothing else is there.
 async fn compare(fixture: &Fixture, model: &Model, began_ms: i64) -> Result<()> {
-    let (pool, keys) = (&fixture.pool, fixture.gate.keys());
+    let (pool, keys) = (&fixture.pool, fixture.store.keys());
     let stock: Option<i64> = pool.get(keys.stock(voucher())).await?;
     ensure!(stock == model.stock, "stock {stock:?}");
     let buyers: BTreeSet<i64> =
@@ -485,10 +485,10 @@ async fn compare(fixture: &Fixture, model: &Model, began_ms: i64) -> Result<()> 
     });
     let stream: Vec<_> = stream.collect();
     ensure!(stream == model.stream, "stream {stream:?}");
-    let state = fixture.gate.sales().read_voucher(voucher()).await?;
+    let state = fixture.store.sales().read_voucher(voucher()).await?;
     let paused = model.paused.map_or(Pause::Running, Pause::Paused);
     ensure!(state.pause == paused, "{:?}", state.pause);
-    let read = fixture.gate.sales().read_pauses(&[voucher()]).await.remove(0)?;
+    let read = fixture.store.sales().read_pauses(&[voucher()]).await.remove(0)?;
     ensure!(read == paused, "read with others: {read:?}");
     let bounds = (state.window.begin.is_some(), state.window.end.is_some());
     ensure!(bounds == (model.begin != Bound::None, model.end != Bound::None));
@@ -500,7 +500,7 @@ async fn compare(fixture: &Fixture, model: &Model, began_ms: i64) -> Result<()> 
 
 /// The stock is the sum of the journal, but for what hands have done.
 async fn compare_sum(fixture: &Fixture, model: &Model) -> Result<()> {
-    let check = fixture.gate.journals().check_sum(voucher(), 1_000).await?;
+    let check = fixture.store.journals().check_sum(voucher(), 1_000).await?;
     let as_expected = match (check, model.mismatch) {
         (SumCheck::NotComplete, None) => true,
         (SumCheck::Checked(_, Sum::Holds), Some(mismatch)) => mismatch == 0,

@@ -13,25 +13,25 @@ use tidegate_stream::EntryId;
 #[tokio::test]
 async fn a_moment_has_stock_time_end_of_the_stream_and_length_of_the_journal() -> Result<()> {
     let fixture = Fixture::new().await?;
-    let nothing = fixture.gate.journals().snapshot(voucher()).await?;
+    let nothing = fixture.store.journals().snapshot(voucher()).await?;
     assert_eq!((nothing.stock, nothing.journaled, nothing.is_complete), (None, 0, false));
     assert_eq!(nothing.stream_end, EntryId::MIN);
 
-    fixture.gate.sales().load(voucher(), 10, SaleWindow::default()).await?;
-    let before = fixture.gate.journals().snapshot(voucher()).await?;
-    fixture.gate.admissions().admit(&admission(1, 1)).await?;
-    let snapshot = fixture.gate.journals().snapshot(voucher()).await?;
+    fixture.store.sales().load(voucher(), 10, SaleWindow::default()).await?;
+    let before = fixture.store.journals().snapshot(voucher()).await?;
+    fixture.store.admissions().admit(&admission(1, 1)).await?;
+    let snapshot = fixture.store.journals().snapshot(voucher()).await?;
     assert_eq!((snapshot.stock, snapshot.journaled), (Some(9), before.journaled + 1));
     assert!(snapshot.stream_end > EntryId::MIN && snapshot.at_ms >= before.at_ms);
-    assert!(fixture.gate.journals().clock_ms().await? > snapshot.at_ms, "its millisecond is over");
+    assert!(fixture.store.journals().clock_ms().await? > snapshot.at_ms, "its millisecond is over");
 
     fixture.typed("SET seckill:stock:7 many").await?;
-    let error = fixture.gate.journals().snapshot(voucher()).await.unwrap_err();
+    let error = fixture.store.journals().snapshot(voucher()).await.unwrap_err();
     assert!(matches!(error, ScriptError::Unexpected { .. }), "{error}");
     fixture.typed("DEL seckill:stock:7").await?;
     fixture.typed("SADD seckill:stock:7 1").await?;
     assert!(matches!(
-        fixture.gate.journals().snapshot(voucher()).await.unwrap_err(),
+        fixture.store.journals().snapshot(voucher()).await.unwrap_err(),
         ScriptError::Refused(_)
     ));
     Ok(())
@@ -39,7 +39,7 @@ async fn a_moment_has_stock_time_end_of_the_stream_and_length_of_the_journal() -
 
 /// What a look at the journal finds.
 async fn sum(fixture: &Fixture) -> Result<Option<Sum>> {
-    Ok(match fixture.gate.journals().check_sum(voucher(), u64::MAX).await? {
+    Ok(match fixture.store.journals().check_sum(voucher(), u64::MAX).await? {
         SumCheck::Checked(_, sum) => Some(sum),
         SumCheck::NotComplete | SumCheck::TooLarge(_) => None,
     })
@@ -50,13 +50,13 @@ async fn sell(fixture: Arc<Fixture>, first: i64) -> Result<(), ScriptError> {
     for at in (first..).step_by(16) {
         let wanted: Vec<_> = (0..16).map(|n| admission(at + n, at + n)).collect();
         let replies =
-            fixture.gate.admissions().admit_all(&wanted).await.into_iter().collect::<Result<Vec<_>, _>>()?;
+            fixture.store.admissions().admit_all(&wanted).await.into_iter().collect::<Result<Vec<_>, _>>()?;
         if replies.contains(&AdmitReply::Over) {
             break;
         }
         assert!(replies.iter().all(AdmitReply::is_admitted));
         let unwanted: Vec<_> = (0..3).map(|n| release(at + 5 * n, at + 5 * n)).collect();
-        for reply in fixture.gate.releases().release_all(&unwanted).await {
+        for reply in fixture.store.releases().release_all(&unwanted).await {
             assert_eq!(reply?, ReleaseReply::Released);
         }
     }
@@ -71,7 +71,7 @@ async fn a_hand_at_the_stock_is_found_at_once_in_a_busy_sale_and_nothing_is_foun
     let fixture = Arc::new(Fixture::new().await?);
     for sale in 0..40 {
         fixture.typed("FLUSHALL").await?;
-        fixture.gate.sales().load(voucher(), 1_000_000, SaleWindow::default()).await?;
+        fixture.store.sales().load(voucher(), 1_000_000, SaleWindow::default()).await?;
         let sellers: Vec<_> =
             (1..=4).map(|task| tokio::spawn(sell(Arc::clone(&fixture), task << 40))).collect();
         for look in 0..5 {
@@ -83,8 +83,8 @@ async fn a_hand_at_the_stock_is_found_at_once_in_a_busy_sale_and_nothing_is_foun
         }
         fixture.typed("INCRBY seckill:stock:7 7").await?;
         // Within the very millisecond of a hand, it is seen that something is apart, and not by how much.
-        let hand_ms = fixture.gate.journals().clock_ms().await?;
-        while fixture.gate.journals().clock_ms().await? <= hand_ms {}
+        let hand_ms = fixture.store.journals().clock_ms().await?;
+        while fixture.store.journals().clock_ms().await? <= hand_ms {}
         assert_eq!(sum(&fixture).await?, Some(Sum::Mismatch(7)));
         fixture.typed("DECRBY seckill:stock:7 7").await?;
         fixture.typed("HSET seckill:voucher:7 end_ms 1").await?;
@@ -100,15 +100,15 @@ async fn a_hand_at_the_stock_is_found_at_once_in_a_busy_sale_and_nothing_is_foun
 #[tokio::test]
 async fn a_sale_that_another_script_sells_has_no_complete_journal() -> Result<()> {
     let fixture = Fixture::new().await?;
-    let (gate, window) = (&fixture.gate, SaleWindow::default());
-    assert_eq!(gate.sales().load_with(voucher(), 10, window, JournalUse::None).await?, LoadReply::Loaded);
+    let (store, window) = (&fixture.store, SaleWindow::default());
+    assert_eq!(store.sales().load_with(voucher(), 10, window, JournalUse::None).await?, LoadReply::Loaded);
     assert_eq!(sum(&fixture).await?, None);
     fixture.typed("DECRBY seckill:stock:7 1").await?;
     fixture.typed("SADD seckill:order:7 1").await?;
-    assert_eq!(gate.releases().release(&release(1, 1)).await?, ReleaseReply::Released);
+    assert_eq!(store.releases().release(&release(1, 1)).await?, ReleaseReply::Released);
     // What was sold until now, nobody knows: it is not complete from now on either.
     fixture.typed("HSET seckill:voucher:7 end_ms 1").await?;
-    assert_eq!(gate.sales().load(voucher(), 20, window).await?, LoadReply::Loaded);
+    assert_eq!(store.sales().load(voucher(), 20, window).await?, LoadReply::Loaded);
     assert_eq!(sum(&fixture).await?, None);
     Ok(())
 }
@@ -116,16 +116,16 @@ async fn a_sale_that_another_script_sells_has_no_complete_journal() -> Result<()
 #[tokio::test]
 async fn with_a_complete_journal_only_what_it_holds_as_admitted_is_released() -> Result<()> {
     let fixture = Fixture::new().await?;
-    fixture.gate.sales().load(voucher(), 10, SaleWindow::default()).await?;
-    fixture.gate.admissions().admit(&admission(1, 1)).await?;
+    fixture.store.sales().load(voucher(), 10, SaleWindow::default()).await?;
+    fixture.store.admissions().admit(&admission(1, 1)).await?;
     let before = fixture.everything().await?;
-    let many = fixture.gate.releases().release_all(&[release(2, 2), release(3, 3)]).await;
+    let many = fixture.store.releases().release_all(&[release(2, 2), release(3, 3)]).await;
     assert!(many.iter().all(|reply| matches!(reply, Ok(ReleaseReply::NotAdmitted))), "{many:?}");
-    assert_eq!(fixture.gate.releases().release(&release(2, 2)).await?, ReleaseReply::NotAdmitted);
+    assert_eq!(fixture.store.releases().release(&release(2, 2)).await?, ReleaseReply::NotAdmitted);
     assert_eq!(fixture.everything().await?, before);
-    let both = fixture.gate.releases().release_all(&[release(1, 1), release(2, 2)]).await;
+    let both = fixture.store.releases().release_all(&[release(1, 1), release(2, 2)]).await;
     assert!(matches!(both[..], [Ok(ReleaseReply::Released), Ok(ReleaseReply::NotAdmitted)]), "{both:?}");
-    assert_eq!(fixture.gate.releases().release(&release(1, 1)).await?, ReleaseReply::ReleasedBefore);
+    assert_eq!(fixture.store.releases().release(&release(1, 1)).await?, ReleaseReply::ReleasedBefore);
     assert_eq!(sum(&fixture).await?, Some(Sum::Holds));
     Ok(())
 }

@@ -17,7 +17,7 @@ use crate::fixture::{Fixture, UNITS, job, voucher};
 
 impl Fixture {
     fn compactor(&self, pace: Pace) -> Compactor {
-        let stores = (self.gate.clone(), self.mysql.clone());
+        let stores = (self.store.clone(), self.mysql.clone());
         Compactor::new(stores, (Duration::ZERO, pace))
     }
 
@@ -37,7 +37,7 @@ impl Fixture {
     }
 
     async fn compare(&self) -> Result<ComparisonReport> {
-        let stores = (self.gate.clone(), self.mysql.clone());
+        let stores = (self.store.clone(), self.mysql.clone());
         let request = ComparisonRequest { vouchers: vec![voucher()], since_ms: None, pace: Pace::Full };
         Ok(Comparison::new(stores, request).run(&job(), |_| {}).await?)
     }
@@ -53,7 +53,7 @@ impl Fixture {
     }
 
     async fn purged(&self) -> Result<Purged> {
-        self.gate.journals().snapshot(voucher()).await?.purged.context("something is compacted")
+        self.store.journals().snapshot(voucher()).await?.purged.context("something is compacted")
     }
 
     /// Orders 1 to 12, each of the user with its number: 1 to 3 are cancelled, 4 to 6 used, 7 and 8 refunded, 9 and 10 paid, 11
@@ -63,7 +63,7 @@ impl Fixture {
         self.typed("SREM seckill:order:10 12").await?;
         let mut second = self.admission(13)?;
         second.user = 12.try_into()?;
-        ensure!(self.gate.admissions().admit(&second).await? == AdmitReply::Admitted);
+        ensure!(self.store.admissions().admit(&second).await? == AdmitReply::Admitted);
         for order in 4..=10 {
             self.event(order, "paid", &format!(" ref p{order}")).await?;
         }
@@ -198,13 +198,13 @@ async fn the_id_of_a_compacted_order_that_is_asked_for_again_sells_nothing_and_c
     fixture.compact().await?;
     let before = fixture.held().await?;
     assert_eq!(
-        fixture.gate.admissions().admit(&fixture.admission(4)?).await?,
+        fixture.store.admissions().admit(&fixture.admission(4)?).await?,
         AdmitReply::UserHasOrder,
         "it was used"
     );
     // Cancelled, refunded.
     for order in [1, 7] {
-        assert_eq!(fixture.gate.admissions().admit(&fixture.admission(order)?).await?, AdmitReply::Admitted);
+        assert_eq!(fixture.store.admissions().admit(&fixture.admission(order)?).await?, AdmitReply::Admitted);
     }
     fixture.work().await?;
     let after = fixture.held().await?;
@@ -242,7 +242,7 @@ async fn a_compaction_while_a_journal_is_added_up_never_makes_the_sum_wrong() ->
     fixture.sql(&format!("UPDATE tb_seckill_voucher SET stock = {UNITS}")).await?;
     for orders in (1..=6_000).collect::<Vec<i64>>().chunks(250) {
         let releases = orders.iter().map(|order| fixture.release(*order)).collect::<Result<Vec<_>>>()?;
-        for reply in fixture.gate.releases().release_all(&releases).await {
+        for reply in fixture.store.releases().release_all(&releases).await {
             reply?;
         }
     }
@@ -253,7 +253,7 @@ async fn a_compaction_while_a_journal_is_added_up_never_makes_the_sum_wrong() ->
     });
     let mut looks = 0;
     while !compaction.is_finished() {
-        match fixture.gate.journals().check_sum(voucher(), u64::MAX).await? {
+        match fixture.store.journals().check_sum(voucher(), u64::MAX).await? {
             SumCheck::Checked(_, Sum::Mismatch(units)) => panic!("{units} units apart"),
             SumCheck::Checked(..) => looks += 1,
             other => panic!("{other:?}"),

@@ -41,7 +41,7 @@ pub const UNITS: i64 = 10_000;
 pub struct Fixture {
     pub redis: Pool,
     pub mysql: MySqlPool,
-    pub gate: RedisStore,
+    pub store: RedisStore,
     pub settings: SystemSettings,
     _servers: (RedisServer, MysqlServer),
 }
@@ -136,7 +136,7 @@ impl Fixture {
         let settings = settings(&servers.0, &servers.1);
         let redis: Pool = connect_pool(&settings.redis.connection()).await?.into();
         let fixture = Self {
-            gate: RedisStore::new(redis.clone(), settings.keys.clone(), settings.stream_names()),
+            store: RedisStore::new(redis.clone(), settings.keys.clone(), settings.stream_names()),
             mysql: MySqlPool::connect(&servers.1.url()).await?,
             redis,
             settings,
@@ -173,7 +173,7 @@ impl Fixture {
 
     /// Writes a note of the journal by hand.
     pub async fn note(&self, field: &str, note: &str) -> Result<()> {
-        Ok(self.redis.hset(self.gate.keys().journal(voucher()), (field, note)).await?)
+        Ok(self.redis.hset(self.store.keys().journal(voucher()), (field, note)).await?)
     }
 
     /// An order of one unit of the user with its number.
@@ -203,7 +203,7 @@ impl Fixture {
     /// Orders of one unit, each of the user with its number.
     pub async fn admit(&self, orders: impl Iterator<Item = i64>) -> Result<()> {
         for admissions in orders.map(|order| self.admission(order)).collect::<Result<Vec<_>>>()?.chunks(50) {
-            for reply in self.gate.admissions().admit_all(admissions).await {
+            for reply in self.store.admissions().admit_all(admissions).await {
                 ensure!(reply? == AdmitReply::Admitted);
             }
         }
@@ -253,7 +253,7 @@ impl Fixture {
     }
 
     pub async fn held(&self) -> Result<Held> {
-        let buyers: Vec<i64> = self.redis.smembers(self.gate.keys().buyers(voucher())).await?;
+        let buyers: Vec<i64> = self.redis.smembers(self.store.keys().buyers(voucher())).await?;
         let sql = "SELECT CAST(id AS SIGNED), CAST(user_id AS SIGNED), CAST(quantity AS SIGNED), \
                    CAST(slot IS NOT NULL AS SIGNED), CAST(COALESCE(status, 1) AS SIGNED) FROM tb_voucher_order \
                    WHERE voucher_id = 10";
@@ -266,8 +266,8 @@ impl Fixture {
                    WHERE voucher_id = 10";
         let stocks = sqlx::raw_sql(sql).fetch_one(&self.mysql).await?;
         Ok(Held {
-            stock: self.redis.get(self.gate.keys().stock(voucher())).await?,
-            journal: self.redis.hgetall(self.gate.keys().journal(voucher())).await?,
+            stock: self.redis.get(self.store.keys().stock(voucher())).await?,
+            journal: self.redis.hgetall(self.store.keys().journal(voucher())).await?,
             buyers: buyers.into_iter().collect(),
             rows: rows.into_iter().map(of_row).collect(),
             mysql_stock: stocks.get(0),
@@ -277,7 +277,7 @@ impl Fixture {
 
     /// Looks at the voucher. Both stores have to be quiet.
     pub async fn look(&self) -> Result<VoucherFindings> {
-        let guard = self.gate.repairs().repair_guard(voucher()).await?;
+        let guard = self.store.repairs().repair_guard(voucher()).await?;
         let held = self.held().await?;
         Ok(VoucherFindings {
             is_partial: false,

@@ -181,7 +181,7 @@ async fn the_memory_of_a_sale_is_bounded_by_its_buyers_and_live_orders() -> Resu
     // Retention and the age of what is compacted: a day.
     let age = Duration::from_secs(DAY_S.unsigned_abs());
     let compactor = Compactor::new(stores.clone(), (age, Pace::Full));
-    let gate = compacted.store.clone();
+    let store = compacted.store.clone();
 
     let empty = compacted.used_memory().await?;
     println!(
@@ -190,7 +190,7 @@ async fn the_memory_of_a_sale_is_bounded_by_its_buyers_and_live_orders() -> Resu
     let (mut written, mut buyers, mut live) = (0, 0, 0);
     for day in 1..=DAYS + 2 {
         let until = if day <= DAYS { orders * day / DAYS } else { written };
-        let at_ms = gate.journals().clock_ms().await?;
+        let at_ms = store.journals().clock_ms().await?;
         while written < until {
             let piece = written..(written + PIECE).min(until);
             written = piece.end;

@@ -100,7 +100,7 @@ async fn whatever_one_side_of_redis_lacks_is_repaired_and_a_second_repair_finds_
     ensure!(again.done.returned == 5 && again.returned.iter().all(|it| it.why == ReturnedReason::Overtaken));
     assert_eq!(fixture.held().await?, held);
     // An operator sees the step.
-    let log = OperatorLog::new(fixture.gate.clone(), &fixture.settings);
+    let log = OperatorLog::new(fixture.store.clone(), &fixture.settings);
     let lines = log.commands(&LogRequest::default()).await?;
     ensure!(
         lines.len() == 1 && lines[0].command == "reconcile --repair" && lines[0].who == "tester",
@@ -205,7 +205,7 @@ async fn what_one_repair_does_not_take_is_counted_and_taken_by_the_next() -> Res
     fixture.work().await?;
     fixture.lose_in_mysql(1..=5).await?;
     let request = ComparisonRequest { vouchers: Vec::new(), since_ms: None, pace: Pace::Full };
-    let stores = (fixture.gate.clone(), fixture.mysql.clone());
+    let stores = (fixture.store.clone(), fixture.mysql.clone());
     let comparison = Comparison::new(stores, request);
     let stores = Stores::new(&fixture.settings);
     let repair = Repair::connect(&stores, "tester".to_owned()).await?;
@@ -510,7 +510,7 @@ async fn without_a_complete_journal_and_during_a_change_of_stock_the_plan_says_w
     fixture.work().await?;
     fixture.typed("INCRBY seckill:stock:10 5").await?;
     let change = StockChange::new(-7, UNITS, "somebody".to_owned());
-    fixture.gate.sales().note_change(&[None], &WholeChange { sides: vec![(voucher(), change)] }).await?;
+    fixture.store.sales().note_change(&[None], &WholeChange { sides: vec![(voucher(), change)] }).await?;
     fixture.note("#add:x", r#"{"action":"add","from":1,"to":8,"change":7,"by":"x","timestamp":2}"#).await?;
     let open = RepairPlan::new(vec![fixture.look().await?], 0);
     assert_eq!((open.vouchers.len(), open.next()), (0, Next::NothingToDo));
