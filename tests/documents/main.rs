@@ -12,6 +12,7 @@ mod program;
 mod terminal;
 
 mod book;
+mod chinese;
 mod dependencies;
 mod deploy;
 mod figures;
