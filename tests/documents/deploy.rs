@@ -26,6 +26,7 @@ use tokio::{
 use crate::{
     browser::{Page, ask, get, until_page},
     fixture::{Fixture, Worker, until},
+    markdown::Document,
     program::Program,
     tree::Tree,
 };
@@ -241,12 +242,16 @@ fn every_alert_is_tested_and_leads_to_a_page_of_the_runbook_which_lists_it() {
     let tests = tree.read("deploy/prometheus/alerts_test.yml");
     for (name, rule) in alerts(&tree) {
         let page = text(&rule["annotations"]["runbook"]);
-        assert!(page.starts_with("docs/runbook/") && tree.has_path(&page), "{name}: no page {page}");
+        let file = page.split('#').next().unwrap_or_default();
+        assert!(file.starts_with("docs/runbook/") && tree.has_path(file), "{name}: no page {page}");
+        let heading = page.strip_prefix(file).unwrap_or_default();
+        let headings = Document::parse(file, &tree.read(file)).anchors;
+        assert!(heading.is_empty() || headings.iter().any(|it| it == heading), "{name}: no heading {page}");
         let row = runbook.lines().find(|line| line.starts_with(&format!("| `{name}` |")));
         let row = row.unwrap_or_else(|| panic!("RUNBOOK.md does not list {name}"));
         assert!(row.contains(&format!("({page})")), "{name} leads to {page}, but RUNBOOK.md says {row}");
         assert!(
-            tree.read(&page).contains(&format!("`{name}`")),
+            tree.read(file).contains(&format!("`{name}`")),
             "{page} does not say that {name} leads there"
         );
         let fires = [format!("alertname=\"{name}\",job"), format!("alertname: {name}\n        exp_alerts")];

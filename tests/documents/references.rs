@@ -195,8 +195,8 @@ fn a_wrong_document_would_be_seen() {
     let unlisted = checks::unlisted_commands("| `tidegate worker` | |");
     assert!(unlisted.contains(&"dead list".to_owned()) && !unlisted.contains(&"worker".to_owned()));
     assert!(!checks::exit_codes("| 9 | a code |").is_empty());
-    assert_eq!(checks::sections(&tree, "docs/runbook/none.md docs/runbook/poison.md#none RUNBOOK").len(), 3);
-    assert!(!checks::log_lines(&tree, "## What the log says\n| `never said` | INFO | |").is_empty());
+    assert_eq!(checks::sections(&tree, "docs/runbook/none.md docs/runbook/upgrade.md#none RUNBOOK").len(), 3);
+    assert!(!checks::log_lines(&tree, "## Log messages\n| `never said` | INFO | |").is_empty());
 }
 
 #[test]
@@ -247,7 +247,7 @@ async fn what_the_documents_say_to_type_works_and_a_worker_writes_the_orders() {
 
     fixture.settled().await;
     let users: Vec<i64> = fixture.orders().await.iter().map(|order| order.user).collect();
-    for user in [1001, 2001, 2011, 2021] {
+    for user in [1001, 2001, 10001, 10011, 10021] {
         assert!(users.contains(&user), "user {user} has no order: {users:?}");
     }
     type_in(&fixture, "tidegate audit");

@@ -40,7 +40,8 @@ async fn it_holds_after_a_worker_and_fails_with_the_order_that_is_taken_away() {
     assert_eq!(held.status.code(), Some(0), "{held:?}");
     assert!(text.contains("It holds: 20 admitted orders"), "{text}");
     // A bare XADD takes no units in Redis.
-    let risk = "Voucher 10 has an oversell risk of 20: see docs/runbook/redis-stock-is-wrong.md";
+    let risk = "Voucher 10 has an oversell risk of 20: see \
+                docs/runbook/stock-is-wrong.md#the-stock-in-redis-is-wrong";
     assert!(text.find(risk) < text.find("It holds") && text.contains(risk), "{text}");
     assert!(text.contains("Unreadable entries: 1 (1 dead"), "{text}");
     assert!(!text.contains("by the names in [fields]"), "{text}");
@@ -314,7 +315,8 @@ async fn an_entry_of_a_tutorial_that_made_the_stream_before_the_group_is_no_fail
     fixture.call("XGROUP SETID stream.orders g1 $").await;
     let (code, text) = audit(&fixture);
     let told = format!(
-        "1 unreadable entry was acknowledged and is not in the dead stream: {entry}; see docs/runbook/unreadable-entry.md"
+        "1 unreadable entry was acknowledged and is not in the dead stream: {entry}; see \
+         docs/runbook/dead-letters.md#unreadable-entries"
     );
     assert!(code == Some(1) && text.contains(&told), "{text}");
     fixture.call(&format!("XDEL stream.orders {entry}")).await;

@@ -109,7 +109,10 @@ async fn each_key_that_keeps_people_from_buying_is_named() {
                 code == Some(1) && text.contains(&format!("voucher {voucher} cannot be bought: ")),
                 "{text}"
             );
-            assert!(text.contains(&told) && text.contains("docs/runbook/wrong-type.md"), "{told}: {text}");
+            assert!(
+                text.contains(&told) && text.contains("docs/runbook/audit-fails.md#a-key-has-a-wrong-type"),
+                "{told}: {text}"
+            );
             fixture.call(&format!("DEL {key}")).await;
             if fixture.call("EXISTS kept").await.as_i64() == Some(1) {
                 fixture.call(&format!("RENAME kept {key}")).await;
@@ -120,7 +123,8 @@ async fn each_key_that_keeps_people_from_buying_is_named() {
     fixture.call("SET seckill:stock:7 abc").await;
     let audited = fixture.tidegate(&["audit"]);
     let text = String::from_utf8_lossy(&audited.stdout);
-    let told = "voucher 7: seckill:stock:7 holds \"abc\", which is no number; see docs/runbook/wrong-type.md";
+    let told = "voucher 7: seckill:stock:7 holds \"abc\", which is no number; see \
+                docs/runbook/audit-fails.md#a-key-has-a-wrong-type";
     assert!(audited.status.code() == Some(1) && text.contains(told), "{text}");
 }
 
@@ -147,10 +151,15 @@ async fn a_stream_that_is_none_is_named_by_every_command_that_reads_it() {
     ] {
         let text = says(line);
         let told = format!("{STREAM}: WRONGTYPE");
-        assert!(text.contains(&told) && text.contains("docs/runbook/wrong-type.md"), "{line}: {text}");
+        assert!(
+            text.contains(&told) && text.contains("docs/runbook/audit-fails.md#a-key-has-a-wrong-type"),
+            "{line}: {text}"
+        );
     }
     let status = says("status");
-    let told = format!("error: {STREAM} is a string, not a stream; see docs/runbook/wrong-type.md");
+    let told = format!(
+        "error: {STREAM} is a string, not a stream; see docs/runbook/audit-fails.md#a-key-has-a-wrong-type"
+    );
     assert!(status.contains(&told) && !status.contains("There is no group"), "{status}");
     fixture.call(&format!("RENAME kept {STREAM}")).await;
     fixture.call(&format!("SET {STREAM}.dead x")).await;

@@ -3,7 +3,7 @@
 use tidegate_stream::readable;
 
 /// The document about keys of a wrong type.
-pub const WRONG_TYPE: &str = "docs/runbook/wrong-type.md";
+pub const WRONG_TYPE: &str = "docs/runbook/audit-fails.md#a-key-has-a-wrong-type";
 
 /// The text of an error with its causes, and with the document about keys of a wrong type. A cause that is repeated
 /// appears once.

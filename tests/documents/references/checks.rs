@@ -350,7 +350,7 @@ pub fn log_lines(tree: &Tree, runbook: &str) -> Vec<String> {
         "crates/tidegate-worker/",
     ];
     let sources = joined(&program.map(|folder| tree.sources(folder, &[".rs"])).concat());
-    let section = runbook.split("# What the log says").nth(1).unwrap_or_default();
+    let section = runbook.split("# Log messages").nth(1).unwrap_or_default();
     let rows = section.lines().filter_map(|line| Some(line.strip_prefix("| `")?.split_once('`')?.0));
     let unsaid = rows.filter(|text| !sources.contains(text));
     let mut complaints: Vec<String> = unsaid.map(|text| format!("nothing logs: {text}")).collect();

@@ -5,7 +5,8 @@ use std::{ffi::OsStr, fs};
 use crate::tree::Tree;
 
 /// The parts of a page of a symptom, in this order.
-pub const PARTS: [&str; 5] = ["What you see", "Meaning", "What to type", "When it is over", "What not to do"];
+pub const PARTS: [&str; 5] =
+    ["What you see", "How to confirm it", "What to type", "When it is over", "What not to do"];
 
 /// A page of the runbook.
 pub struct Page {

@@ -12,12 +12,12 @@ const RESULTS: &str = "stream.orders.results";
 #[tokio::test(flavor = "multi_thread")]
 async fn results_are_refused_and_are_published_when_their_key_is_free() {
     let fixture = Fixture::with_own_mysql().await;
-    fixture.load(7, 1_000).await;
+    fixture.load(123, 1_000).await;
     let operator = Operator::at(&fixture);
     fixture.call(&format!("SET {RESULTS} something")).await;
     let worker = fixture.worker("w").set("RESULTS_PUBLISH", "all").start();
     for order in 1..=20 {
-        fixture.admit(order, order, 7, 1).await;
+        fixture.admit(order, order, 123, 1).await;
     }
     fixture.settled().await;
     worker.says("Redis does not take results").await;
@@ -46,7 +46,7 @@ async fn results_are_refused_and_are_published_when_their_key_is_free() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reader_is_away_and_has_missed_results() {
     let fixture = Fixture::with_own_mysql().await;
-    fixture.load(7, 1_000).await;
+    fixture.load(123, 1_000).await;
     let operator = Operator::at(&fixture);
     let worker = fixture.worker("w").set("RESULTS_PUBLISH", "exceptions").start();
     for group in ["shop", "old"] {
@@ -66,7 +66,7 @@ async fn a_reader_is_away_and_has_missed_results() {
         "{doctor}"
     );
     assert!(!doctor.contains("the group shop"), "{doctor}");
-    operator.types("Results are not read", "redis XINFO GROUPS", &[]).succeeds().shows(&[
+    operator.types("Results are not published", "redis XINFO GROUPS", &[]).succeeds().shows(&[
         "old",
         "lag",
         "shop",
@@ -75,13 +75,13 @@ async fn a_reader_is_away_and_has_missed_results() {
         "lag",
         "app-1",
     ]);
-    operator.types("Results are not read", "redis XGROUP DESTROY", &[]).succeeds().shows(&["1"]);
-    operator.types("Results are not read", "redis MEMORY USAGE", &[]).succeeds().shows(&["(integer)"]);
+    operator.types("Results are not published", "redis XGROUP DESTROY", &[]).succeeds().shows(&["1"]);
+    operator.types("Results are not published", "redis MEMORY USAGE", &[]).succeeds().shows(&["(integer)"]);
     let length = || async { fixture.call(&format!("XLEN {RESULTS}")).await.as_u64().expect("a number") };
     let before = length().await;
     let (from, to) = ("2020-01-01 00:00", "2099-01-01 00:00");
     let hour = [("2026-11-20 10:00", from), ("2026-11-20 11:00", to)];
-    operator.types("Results are not read", "tidegate replay", &hour).succeeds();
+    operator.types("Results are not published", "tidegate replay", &hour).succeeds();
     assert_eq!(length().await, before + 3, "they are told again");
     let doctor = String::from_utf8(fixture.tidegate(&["doctor"]).stdout).expect("text");
     assert!(!doctor.contains("of stream.orders.results"), "{doctor}");

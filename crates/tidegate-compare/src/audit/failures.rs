@@ -4,6 +4,7 @@ use super::{AuditReport, VoucherAudit};
 use crate::{
     counts::{LISTED, Offenders},
     limit_counters::CounterDifference,
+    text::WRONG_TYPE,
 };
 
 impl AuditReport {
@@ -19,10 +20,9 @@ impl AuditReport {
         let Offenders { total, .. } = self.unreadable.lost;
         if total > 0 {
             let what = either(total, "entry was acknowledged and is", "entries were acknowledged and are");
-            failures.push(format!(
-                "{total} unreadable {what} not in the dead stream: {}; see docs/runbook/unreadable-entry.md",
-                self.unreadable.lost
-            ));
+            let lost = &self.unreadable.lost;
+            let page = "docs/runbook/dead-letters.md#unreadable-entries";
+            failures.push(format!("{total} unreadable {what} not in the dead stream: {lost}; see {page}"));
         }
         failures
     }
@@ -35,7 +35,7 @@ impl VoucherAudit {
         let wrong_keys = self.offences.wrong_keys.first.iter();
         let failures = self.order_failures().into_iter().chain(self.stock_failures());
         let failures = failures
-            .chain(wrong_keys.map(|what| format!("{what}; see docs/runbook/wrong-type.md")))
+            .chain(wrong_keys.map(|what| format!("{what}; see {WRONG_TYPE}")))
             .chain(self.oversell_failure())
             .chain(self.journal_failure())
             .chain(self.forgotten_failure());
@@ -109,7 +109,7 @@ impl VoucherAudit {
         let units = either(risk.unsigned_abs(), "unit", "units");
         Some(format!(
             "Redis offers {risk} {units} or more that MySQL does not have{}: orders that Redis admits for them are \
-             refused later; see docs/runbook/redis-stock-is-wrong.md",
+             refused later; see docs/runbook/stock-is-wrong.md#the-stock-in-redis-is-wrong",
             self.uncertain_oversell_risk(risk)
         ))
     }
@@ -131,7 +131,7 @@ impl VoucherAudit {
         let more = if mismatch > 0 { "more" } else { "fewer" };
         Some(format!(
             "Redis offers {} {units} {more} than its journal says: an operator changed the stock manually, or \
-             Redis lost data; see docs/runbook/redis-stock-is-wrong.md",
+             Redis lost data; see docs/runbook/stock-is-wrong.md#the-stock-in-redis-is-wrong",
             mismatch.unsigned_abs()
         ))
     }

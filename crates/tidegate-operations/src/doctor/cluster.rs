@@ -65,7 +65,7 @@ fn check_node(findings: &mut Findings, host: &str, status: &NodeStatus, several:
         }
         Some(reason) => findings.error(
             format!("{host}, a node of {cluster}, takes no orders: {reason}"),
-            "see its own log, and docs/runbook/cluster-node-is-away.md",
+            "see its own log, and docs/runbook/mysql-is-down.md#a-node-of-the-cluster-is-away",
         ),
     }
     if let Some(error) = status.membership_error() {

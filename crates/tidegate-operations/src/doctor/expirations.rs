@@ -56,7 +56,7 @@ fn report(findings: &mut Findings, view: &ExpirationsView) {
                 counted(view.unpaid.overdue, "unpaid order"),
                 view.unpaid.overdue_s
             ),
-            "tidegate status; see docs/runbook/expirations-stand-still.md",
+            "tidegate status; see docs/runbook/store-went-back.md",
         ),
         RestoreState::Whole if view.unpaid.orders > 0 => {
             findings

@@ -141,7 +141,7 @@ async fn check_replicas(findings: &mut Findings, redis: &RedisStore, attached: u
         (attached, least) if attached < least => findings.error(
             format!("min-replicas-to-write is {least}, and it has {replicas}: it refuses all writes (NOREPLICAS)"),
             "bring the replicas back, or CONFIG SET min-replicas-to-write 0 until they are: see \
-             docs/runbook/redis-node-is-dead.md",
+             docs/runbook/redis-is-down.md#a-node-of-a-redis-cluster-is-dead",
         ),
         (attached, least) if attached == least => findings.ok(format!(
             "min-replicas-to-write is {least}, with {replicas} attached; if one is lost, {REFUSES}"

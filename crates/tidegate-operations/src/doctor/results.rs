@@ -58,7 +58,7 @@ fn report_reader(findings: &mut Findings, (key, group): (&str, &str), status: &S
         findings.warning(
             format!("the group {group} of {key} has not read results for {} min", age.as_secs() / 60),
             "start its reader, before results.keep_ms or results.keep_bytes delete unread results: see \
-             docs/runbook/results-are-not-read.md",
+             docs/runbook/results-are-not-published.md#results-are-not-read",
         );
     }
 }

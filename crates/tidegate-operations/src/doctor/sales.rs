@@ -167,7 +167,8 @@ fn report_wrong_keys(findings: &mut Findings, wrong_keys: &[(VoucherId, String)]
     for (voucher, error) in wrong_keys.iter().take(NAMED) {
         findings.error(
             format!("voucher {voucher} cannot be bought: {error}"),
-            "correct that key, or rename it and give the keys of orders other names (`keys` in the configuration); see docs/runbook/wrong-type.md",
+            "correct that key, or rename it and give the keys of orders other names (`keys` in the \
+             configuration); see docs/runbook/audit-fails.md#a-key-has-a-wrong-type",
         );
     }
     more(findings, wrong_keys.len());
@@ -180,14 +181,17 @@ fn report_oversell_risks(findings: &mut Findings, risks: &[(VoucherId, i64)]) {
                 "it offers {} or more of voucher {voucher} that MySQL does not have: their buyers are refused later",
                 counted(risk.unsigned_abs(), "unit")
             ),
-            format!("tidegate audit --voucher {voucher}; see docs/runbook/redis-stock-is-wrong.md"),
+            format!(
+                "tidegate audit --voucher {voucher}; see \
+                 docs/runbook/stock-is-wrong.md#the-stock-in-redis-is-wrong"
+            ),
         );
     }
     let more = risks.len().saturating_sub(NAMED) as u64;
     if more > 0 {
         findings.warning(
             format!("more vouchers with the same problem: {more}"),
-            "tidegate audit names all; see docs/runbook/redis-stock-is-wrong.md",
+            "tidegate audit names all; see docs/runbook/stock-is-wrong.md#the-stock-in-redis-is-wrong",
         );
     }
 }
@@ -201,7 +205,7 @@ fn report_journals(findings: &mut Findings, found: &Mismatches) {
                  or Redis lost something",
                 counted(mismatch.unsigned_abs(), "unit")
             ),
-            "see docs/runbook/redis-stock-is-wrong.md",
+            "see docs/runbook/stock-is-wrong.md#the-stock-in-redis-is-wrong",
         );
     }
     more(findings, found.mismatches.len());

@@ -39,7 +39,7 @@ pub(super) async fn check(
 
 fn check_ages(findings: &mut Findings, group: &GroupStatus, now_ms: u64) {
     let ages = [
-        (group.oldest_undelivered, "undelivered", "docs/runbook/undelivered-grows.md"),
+        (group.oldest_undelivered, "undelivered", "docs/runbook/nothing-is-written.md#undelivered-grows"),
         (group.oldest_pending, "pending", "docs/runbook/pending-grows.md"),
     ];
     for (oldest, state, page) in ages {
@@ -158,7 +158,7 @@ async fn check_crashes(settings: &SystemSettings, findings: &mut Findings, redis
                 counted(died as u64, "pending entry"),
                 counted(most, "crash")
             ),
-            "tidegate pending list --crashes 1; see docs/runbook/workers-die-of-an-entry.md",
+            "tidegate pending list --crashes 1; see docs/runbook/dead-letters.md#workers-die",
         );
     }
 }

@@ -220,7 +220,7 @@ fn text(report: &AuditReport) -> String {
     parts.extend(report.counters_not_compared.iter().map(|not| format!("Not known: {}.", not.sentence())));
     parts.extend(report.vouchers.iter().filter_map(|voucher| {
         let risk = voucher.settled_oversell_risk()?;
-        let page = "docs/runbook/redis-stock-is-wrong.md";
+        let page = "docs/runbook/stock-is-wrong.md#the-stock-in-redis-is-wrong";
         Some(format!("Voucher {} has an oversell risk of {risk}: see {page}", voucher.voucher))
     }));
     parts.extend(report.vouchers.iter().flat_map(cancelled));

@@ -163,7 +163,8 @@ fn rebuilt(report: &VoucherReport) -> Vec<String> {
     if let Some(mismatch) = report.mysql_mismatch.filter(|mismatch| *mismatch != 0) {
         let (units, word) = (counted(mismatch.abs(), "unit"), if mismatch > 0 { "above" } else { "below" });
         lines.push(format!(
-            "  MySQL's stock is {units} {word} the loaded stock less its live orders: see docs/runbook/mysql-stock-is-wrong.md"
+            "  MySQL's stock is {units} {word} the loaded stock less its live orders: see \
+             docs/runbook/stock-is-wrong.md#the-stock-in-mysql-is-wrong"
         ));
     }
     lines

@@ -127,12 +127,12 @@ fn hint(sides: &VoucherSides, difference: VoucherMismatch) -> String {
         ),
         VoucherMismatch::Contradictory { units } => format!(
             "{} in orders whose slot and status contradict each other; tidegate audit --voucher {voucher} names them, see \
-             docs/runbook/contradictory-orders.md",
+             docs/runbook/audit-fails.md#orders-are-neither-live-nor-cancelled",
             are(units)
         ),
         VoucherMismatch::Unaccounted { units } => format!(
             "the loaded units, less the unsold ones and those of orders, leave {}: a person or another program changed rows \
-             or the stock; see docs/runbook/mysql-stock-is-wrong.md",
+             or the stock; see docs/runbook/stock-is-wrong.md#the-stock-in-mysql-is-wrong",
             counted(units, "unit")
         ),
         VoucherMismatch::OtherEnd => {

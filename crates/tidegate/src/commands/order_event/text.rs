@@ -239,7 +239,8 @@ fn because(rejection: EventRejection) -> &'static str {
         EventRejection::PaymentNeeded => "it was paid more than once: name the payment with --payment",
         EventRejection::NoSuchPayment => "it has no payment with the ref of --payment",
         EventRejection::ChangedElsewhere => {
-            "a person or another program changed its status or slot (see docs/runbook/contradictory-orders.md)"
+            "a person or another program changed its status or slot (see \
+             docs/runbook/audit-fails.md#orders-are-neither-live-nor-cancelled)"
         }
     }
 }

@@ -61,7 +61,8 @@ fn with_row(report: &OrderReport, row: &OrderRow) -> String {
             let slot = row.slot.map_or_else(|| "no slot".to_owned(), |slot| format!("slot {slot}"));
             format!(
                 "It is neither live nor cancelled: {order}, whose row is of {when}, has {slot} and is {status}. That does \
-                 not show whether its units were released (see docs/runbook/contradictory-orders.md)."
+                 not show whether its units were released (see \
+                 docs/runbook/audit-fails.md#orders-are-neither-live-nor-cancelled)."
             )
         }
     };
@@ -196,7 +197,7 @@ fn in_flight(report: &OrderReport, claim_idle_ms: u64) -> String {
             if *crashes > 0 {
                 let workers = counted(*crashes, "worker");
                 sentence += &format!(
-                    " {workers} died with it in progress (see docs/runbook/workers-die-of-an-entry.md)."
+                    " {workers} died with it in progress (see docs/runbook/dead-letters.md#workers-die)."
                 );
             }
             sentence
@@ -263,7 +264,7 @@ fn in_progress(records: &OrderRecords, deliveries: u64) -> String {
     };
     let holder = lock.holder.as_deref().unwrap_or("a program whose lock is no string");
     let ends = lock.ends_in_ms.map_or_else(
-        || "never ends by itself (see docs/runbook/stuck-lock.md)".to_owned(),
+        || "never ends by itself (see docs/runbook/entries-are-set-aside.md#a-lock-is-stuck)".to_owned(),
         |ms| format!("ends in {:.0} s unless it is renewed", seconds(ms)),
     );
     format!("and waits for the lock of its user, which {holder} holds and which {ends}")

@@ -51,7 +51,9 @@ fn differences(look: &VoucherComparison) -> Option<String> {
     let voucher = look.totals.voucher;
     let mut lines: Vec<String> = look.differences.iter().map(|count| kind(count, &look.totals)).collect();
     if let Some(why) = &look.totals.redis.unreadable {
-        lines.push(format!("  Redis could not be read: {why}; see docs/runbook/wrong-type.md"));
+        lines.push(format!(
+            "  Redis could not be read: {why}; see docs/runbook/audit-fails.md#a-key-has-a-wrong-type"
+        ));
     }
     if look.totals.redis.is_unsure {
         lines.push("  Its journal changed too fast to be added up: compare again".to_owned());
