@@ -35,6 +35,8 @@ const COMPOSE: &str = "deploy/compose.yaml";
 const FLEET: &str = "deploy/kubernetes/fleet/statefulset.yaml";
 const SIDECAR: &str = "deploy/kubernetes/sidecar/deployment.yaml";
 const UNIT: &str = "deploy/systemd/tidegate.service";
+/// The address of the book in the alerts.
+const BOOK_URL: &str = "https://tidegate.example/";
 /// Labels that Prometheus itself gives.
 const OF_PROMETHEUS: [&str; 2] = ["job", "instance"];
 /// The label that series of a worker have in a system with partitions.
@@ -241,7 +243,9 @@ fn every_alert_is_tested_and_leads_to_a_page_of_the_runbook_which_lists_it() {
     let runbook = tree.read("RUNBOOK.md");
     let tests = tree.read("deploy/prometheus/alerts_test.yml");
     for (name, rule) in alerts(&tree) {
-        let page = text(&rule["annotations"]["runbook"]);
+        let url = text(&rule["annotations"]["runbook_url"]);
+        let page = url.strip_prefix(BOOK_URL).unwrap_or_else(|| panic!("{name}: {url} is not in the book"));
+        let page = page.replacen(".html", ".md", 1);
         let file = page.split('#').next().unwrap_or_default();
         assert!(file.starts_with("docs/runbook/") && tree.has_path(file), "{name}: no page {page}");
         let heading = page.strip_prefix(file).unwrap_or_default();
