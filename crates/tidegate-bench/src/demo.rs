@@ -46,10 +46,10 @@ const TICK: Duration = Duration::from_millis(200);
 
 /// Run a flash sale on private servers with accidents, and audit the result
 ///
-/// Buyers race for vouchers through the real script, and some of them click twice. Most of them pay, some cancel, some
-/// forget to pay: their units are sold again. In a fleet of three workers, one is killed (-9) and one is stopped for a
-/// few seconds; MySQL is killed and restarted once. Exit code 1 if an order is lost, written twice or oversold, or does
-/// not end as its owner wanted.
+/// Buyers race for vouchers through the real script, and some of them click twice. Most of them pay, some cancel, and
+/// some forget to pay: their units are sold again. In a fleet of three workers, one is killed (-9) and one is stopped
+/// for a few seconds. MySQL is killed and restarted once. The exit code is 1 if an order is lost, written twice or
+/// oversold, or does not end as its owner wanted.
 #[derive(Args, Debug)]
 pub struct Demo {
     /// The number of buyers
@@ -114,7 +114,7 @@ impl Demo {
         acting.await??;
         sale.drain(&mut fleet).await?;
         if market.is_cluster() {
-            board.say("what the dead master took along is looked for: `tidegate reconcile --repair`");
+            board.say("orders that only the dead master had are searched for: `tidegate reconcile --repair`");
             fleet.show_quietly(&["reconcile", "--repair", "--yes"])?;
             sale.drain(&mut fleet).await?;
         }
@@ -146,7 +146,7 @@ impl Demo {
         ] {
             fleet.tidegate(&[&["limit", "set", "--campaign", "1", "--yes"][..], &limit].concat())?;
         }
-        println!("  three regions; each phone is that of three people, and may have {phones} orders");
+        println!("  three regions; three people share each phone, which may have {phones} orders");
         Ok(vec![fleet.start_gate("gate-1").await?, fleet.start_gate("gate-2").await?])
     }
 
@@ -215,7 +215,7 @@ impl Sale<'_> {
         }
         let held = self.market.held_by("worker-2").await?;
         fleet.resume("worker-2")?;
-        self.board.say(&format!("worker-2 goes on (SIGCONT); {held} of them are still its own"));
+        self.board.say(&format!("worker-2 continues (SIGCONT); it still owns {held} of these orders"));
         Ok(())
     }
 
@@ -224,7 +224,7 @@ impl Sale<'_> {
     async fn lose_a_master(&mut self, cluster: &RedisCluster) -> Result<()> {
         let dead = cluster.master_of(TAG_OF_THE_DEAD)?;
         dead.server().kill9()?;
-        self.board.say("a Redis master killed (-9) with four of the twelve partitions; the others go on");
+        self.board.say("a Redis master killed (-9) with four of the twelve partitions; the others continue");
         let began = Instant::now();
         while cluster.master_of(TAG_OF_THE_DEAD).map_or(true, |master| master.id() == dead.id()) {
             ensure!(began.elapsed() < DRAIN_WITHIN, "Its replica does not take over");
@@ -232,7 +232,8 @@ impl Sale<'_> {
         }
         self.board.say("its replica has taken over");
         dead.server().restart()?;
-        self.board.say("the old master is back, as a replica: callers who waited for one hear their answer");
+        self.board
+            .say("the old master is back, as a replica: callers who waited for a replica get their answer");
         Ok(())
     }
 
@@ -299,7 +300,7 @@ async fn conclude(
     let lost = promised.difference(&kept).count();
     let extra = kept.difference(&promised).count();
     println!(
-        "Callers were told of {} admitted orders; MySQL holds {} of them, and {extra} that nobody was told of.",
+        "Callers were told of {} admitted orders; MySQL holds {} of them, and {extra} that no caller was told of.",
         promised.len(),
         promised.len() - lost
     );
@@ -318,14 +319,15 @@ async fn conclude(
     println!("Took {} s.", began.elapsed().as_secs());
     if audit_holds && over_limit == 0 && lost == 0 && extra == 0 && ends.wrong == 0 && !promised.is_empty() {
         println!(
-            "\nVERDICT: every admitted order was written exactly once, whoever paid has one, and what nobody paid was on \
-             sale again; nothing lost, doubled or oversold."
+            "\nVERDICT: every admitted order was written exactly once, every buyer who paid has an order, and unpaid \
+             units were sold again; no order was lost or doubled, and nothing was oversold."
         );
         return Ok(ExitCode::SUCCESS);
     }
     let wrong = ends.wrong;
     println!(
-        "\nVERDICT: FAILED. Lost: {lost}; nobody was told of: {extra}; ended otherwise: {wrong}; audit: {audit_holds}."
+        "\nVERDICT: FAILED. Lost: {lost}; in MySQL, but no caller was told: {extra}; ended otherwise: {wrong}; \
+         audit: {audit_holds}."
     );
     println!("The workers' logs: {}", fleet.keep_logs().display());
     Ok(ExitCode::FAILURE)

@@ -83,7 +83,7 @@ impl Board {
             ));
         }
         if sales.is_sold_out() && !self.is_sold_out.replace(true) {
-            self.say("all sold; the others go on clicking, and get what is cancelled or not paid in time");
+            self.say("all sold; the other buyers keep clicking, and get units that are cancelled or not paid in time");
         }
     }
 

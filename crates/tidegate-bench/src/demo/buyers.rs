@@ -17,7 +17,7 @@ use tokio::{
 
 use super::market::{Market, PATIENCE, Stall};
 
-/// The least and the most time after the click, in milliseconds.
+/// The shortest and the longest time between the click and the action, in milliseconds.
 const THINK_MS: (u64, u64) = (500, 2_500);
 
 /// The action of a buyer with an order.
@@ -104,7 +104,7 @@ async fn append(stall: &Stall, fields: Vec<(&str, String)>, waits_for_replica: b
     }
 }
 
-/// The final states of the orders of a sale, and the expected ones.
+/// The final states of the orders of a sale, compared with the actions of their owners.
 pub struct Ends {
     /// The number of orders by the action of their owner.
     pub count: BTreeMap<Then, usize>,

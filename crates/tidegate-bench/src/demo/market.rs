@@ -127,7 +127,7 @@ impl Market {
         Ok(Self { servers, stalls })
     }
 
-    /// Whether answers may be lost with the master.
+    /// Whether the market is a cluster. The death of a master may then lose answers.
     pub fn is_cluster(&self) -> bool {
         matches!(self.servers, Servers::Cluster(_))
     }

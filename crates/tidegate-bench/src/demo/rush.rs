@@ -208,8 +208,8 @@ impl fmt::Display for Sales {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} clicks: {} admitted, {} sold out, {} had an order already{}; {} asked again after a lost reply and were \
-             told of the same order",
+            "{} clicks: {} admitted, {} sold out, {} had an order already{}; {} asked again after a lost reply and got \
+             the same order",
             self.clicks(),
             self.admitted_count(),
             self.sold_out.load(Relaxed),
