@@ -1,5 +1,5 @@
-//! A comparison of both sides while the sale goes on: each order in the journals, the stream and the dead letters is
-//! compared with MySQL.
+//! A comparison of both sides during a sale: each order in the journals, the stream and the dead letters is compared
+//! with MySQL.
 //!
 //! It takes about 25 MB of memory for up to 260,000 differences at a time, however many orders there are. It also
 //! takes 24 bytes for each entry in flight, and about 100 for each dead letter. If there are more differences, it

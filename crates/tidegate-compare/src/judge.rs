@@ -272,7 +272,7 @@ pub(crate) fn is_set_by_others(row: &OrderRow, events: Option<&EventSum>) -> boo
         }
 }
 
-/// The final state of an order. Whatever happens later, its units move no more.
+/// The final state of an order: its units never move again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FinalOrder {
     /// The order was used, by an event of Tidegate: it keeps its units, and its user stays a buyer.

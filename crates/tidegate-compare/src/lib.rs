@@ -1,5 +1,4 @@
-//! The comparison of Redis and MySQL, order by order, while the sale goes on. It changes no order, no sale and no
-//! stock.
+//! The comparison of Redis and MySQL, order by order, during a sale. It changes no order, no sale and no stock.
 
 pub mod audit;
 mod compare;

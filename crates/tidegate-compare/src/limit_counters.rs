@@ -1,4 +1,4 @@
-//! The comparison of limit counters in Redis with the uses that orders hold, while the sale goes on.
+//! The comparison of limit counters in Redis with the uses that orders hold, during a sale.
 //!
 //! The uses of an order are in its note of the journal; those of a compacted order are next to its row in MySQL. Both
 //! sides are first added up in a `sketch`, whose memory does not grow with them. Only fields that may differ are

@@ -29,7 +29,7 @@ pub fn answer(status: StatusCode, content_type: &'static str, body: impl Into<By
     answer
 }
 
-/// Whether this answer is a stream, which goes on for as long as its client reads it.
+/// Whether this answer is a stream, which lasts as long as its client reads it.
 pub fn is_stream(answer: &Answer) -> bool {
     matches!(answer.body(), Either::Right(_))
 }

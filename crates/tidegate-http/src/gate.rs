@@ -172,8 +172,8 @@ impl HttpGate {
     ///
     /// 1. `/readyz` answers that the gate stops. For [`GateSettings::leave_for`], the gate still accepts and answers
     ///    requests, until no load balancer sends clients here any more.
-    /// 2. The gate accepts no more connections, and answers the requests in progress. It gives up `stop_within` after the
-    ///    start of the stop.
+    /// 2. The gate accepts no more connections, and answers the requests in progress. It gives up `stop_within` after
+    ///    the start of the stop.
     ///
     /// # Errors
     /// Returns no error at present.
@@ -207,9 +207,9 @@ struct HttpServer {
     pages: Arc<GatePages>,
     tls: Option<Arc<Tls>>,
     places: Arc<Semaphore>,
-    /// The gate stops: load balancers have to send clients elsewhere.
+    /// Cancelled when the gate stops: load balancers have to send clients elsewhere.
     stop: CancellationToken,
-    /// The gate accepts no connections any more.
+    /// Cancelled when the gate accepts no more connections.
     closing: CancellationToken,
     graceful: GracefulShutdown,
 }

@@ -98,8 +98,8 @@ impl OrderPages {
         Ok(answer(status, JSON, event_stream::json(&progress)))
     }
 
-    /// Answers with the events of an order. If a client connects again after it has received the final state, it gets the
-    /// status 204, which tells an `EventSource` to stop reconnecting.
+    /// Answers with the events of an order. If a client connects again after it has received the final state, it gets
+    /// the status 204, which tells an `EventSource` to stop reconnecting.
     fn events(
         &self,
         told: watch::Receiver<LastProgress>,

@@ -47,8 +47,8 @@ impl ReservedPort {
     }
 }
 
-/// Checks that a port is free. The port is bound, but does not listen: a process that another thread is starting at
-/// this moment inherits a copy until it runs its program, and that copy must not keep a server from listening.
+/// Checks that a port is free. It binds the port and does not listen. While another thread starts a process, that
+/// process has a copy of this socket until it runs its program. The copy must not keep a server from listening.
 fn bound(number: u16) -> io::Result<TcpSocket> {
     let socket = TcpSocket::new_v4()?;
     socket.set_reuseaddr(true)?;

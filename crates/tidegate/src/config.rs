@@ -22,7 +22,7 @@ use crate::command_line::add_flag;
 /// The variable that names the configuration file, as `--config` does.
 const CONFIG_VARIABLE: &str = "TIDEGATE_CONFIG";
 
-/// The flags that change the configuration. They may stand before or after the command.
+/// The flags that change the configuration. They come before or after the command.
 #[derive(Args, Clone, Debug, Default)]
 pub struct ConfigArgs {
     /// Configuration file (TOML); needs only the settings that differ from the defaults [env: TIDEGATE_CONFIG]

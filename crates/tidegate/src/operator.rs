@@ -181,7 +181,7 @@ impl<'a> Change<'a> {
         Ok(None)
     }
 
-    /// Writes the first log line. If the log cannot be written to, the command warns about it and goes on.
+    /// Writes the first log line. If the log cannot be written to, the command warns about it and continues.
     async fn begin(&self) -> Option<Record> {
         let invocation = Invocation::current();
         let (command, arguments) = (invocation.command.clone(), invocation.quoted_arguments());

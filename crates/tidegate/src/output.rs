@@ -135,8 +135,8 @@ pub fn print_note(text: &str) {
     let _closed = writeln!(io::stderr(), "{}", printable_lines(text));
 }
 
-/// The width below which the terminal wraps a table, because one letter a line helps no reader. A terminal without a
-/// size reports 0.
+/// The width below which the terminal wraps a table: a table with one letter in a line cannot be read. A terminal
+/// without a size reports 0.
 const NARROWEST: u16 = 40;
 
 /// Whether a person reads the output, and no program or file receives it.

@@ -1,5 +1,5 @@
-//! The orders of a measurement. Each is new, its user has none yet, and users come in random order, as in a rush: each
-//! falls into another part of the unique key.
+//! The orders of a measurement. Each order is new, and its user has no order yet. Users come in random order, as in a
+//! rush: each falls into another part of the unique key.
 
 use std::ops::Range;
 
@@ -61,7 +61,7 @@ impl Orders {
     }
 }
 
-/// A source of numbers, each of which is used once in a run.
+/// A source of numbers. A run uses each number once.
 #[derive(Debug)]
 pub struct Numbers {
     next: i64,

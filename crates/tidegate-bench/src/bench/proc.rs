@@ -8,7 +8,7 @@ const TICKS: f64 = 100.0;
 /// The CPU time used so far, user and system, in seconds; its resolution is 10 ms.
 pub fn cpu_s(pid: u32) -> f64 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The name stands in parentheses and may hold any character; 11 fields after it comes utime, then stime.
+    // The name is in parentheses and may hold any character; 11 fields after it comes utime, then stime.
     let after_name = stat.rsplit_once(')').map(|(_, rest)| rest).unwrap_or_default();
     let ticks = after_name.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<f64>().ok());
     ticks.sum::<f64>() / TICKS

@@ -1,5 +1,5 @@
-//! A bare Redis connection: commands and replies as bytes, pipelined as needed. Its cost is that of Redis, because no
-//! client library stands between a measurement and the server.
+//! A bare Redis connection: commands and replies as bytes, pipelined as needed. It costs only what Redis costs, because
+//! it uses no client library.
 
 use anyhow::{Context, Result, bail};
 use tokio::{

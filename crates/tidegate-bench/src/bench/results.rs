@@ -165,16 +165,17 @@ pub struct Calls {
     pub redis_cpu_us: Rate,
 }
 
-/// Milliseconds from due to acknowledged, unless stated otherwise.
+/// The latencies in milliseconds: from the time an order is due until it is acknowledged, unless stated otherwise.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Latency {
-    /// One durable INSERT after the other; the better of two series, before and after the other measurements.
+    /// The time of one durable INSERT after the other; the better of two series, before and after the other
+    /// measurements.
     pub commit_ms: f64,
-    /// The same with pauses between, in which the machine becomes idle.
+    /// The time of such an INSERT with pauses between, in which the machine becomes idle.
     pub quiet_commit_ms: f64,
-    /// One order in a quiet system, from XADD until another session can read its row.
+    /// The time of one order in a quiet system, from XADD until another session can read its row.
     pub alone_committed_ms: f64,
-    /// One order in a quiet system, until it is acknowledged.
+    /// The time of one order in a quiet system, until it is acknowledged.
     pub alone_acknowledged_ms: f64,
     pub rates: Vec<AtRate>,
 }
@@ -219,7 +220,7 @@ pub struct AtRate {
     pub sent_late_p99_ms: f64,
 }
 
-/// The peak memory of a worker that drained a long stream, and of one that drained a tenth of it.
+/// The peak memory of a worker that drained a long stream, and of a worker that drained a tenth of that stream.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Memory {
     pub backlog: usize,

@@ -348,7 +348,8 @@ async fn cost_of(program: &Path, mysql: &MysqlServer, spread: Spread, orders: us
     Ok((admission, drain))
 }
 
-/// Returns the admissions per second, with as many partitions as masters, each of which has a share of a core.
+/// Returns the admissions per second with this many masters, and as many partitions. Each master has a fixed share of a
+/// core.
 async fn limited(masters: usize, orders: usize) -> Result<f64> {
     let system = ScaledSystem::open(Spread { masters: Some(masters), partitions: masters }).await?;
     system.admit(2_048, 1_000_000_000).await?;

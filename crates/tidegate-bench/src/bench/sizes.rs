@@ -55,9 +55,9 @@ pub struct TroubleSizes {
     pub entries: usize,
     /// Other numbers of entries, once each, with the cases that are measured with them.
     pub growth: Vec<(usize, Growing)>,
-    /// The entries of which half are for one locked voucher.
+    /// The number of entries; every second entry is for one locked voucher.
     pub held_entries: usize,
-    /// The entries of which half are for vouchers that are locked for a long time.
+    /// The number of entries; every second entry is for a voucher that is locked for a long time.
     pub long_hold_entries: usize,
     /// The duration of the long lock.
     pub hold: Duration,

@@ -117,7 +117,7 @@ impl Ears {
         let Some(name) = words.first().map(|name| &bytes[name.clone()]) else { return };
         if name.eq_ignore_ascii_case(b"XADD") {
             let Some(id) = (1..words.len() - 1).rev().find(|at| word(*at) == b"id") else { return };
-            // The id of the entry stands before the fields: it is the first word that begins with a digit and has a
+            // The id of the entry comes before the fields: it is the first word that begins with a digit and has a
             // dash.
             let entry = (2..id).map(word).find(|word| word[0].is_ascii_digit() && word.contains(&b'-'));
             if let (Some(entry), Some(order)) = (entry, self.index(word(id + 1))) {

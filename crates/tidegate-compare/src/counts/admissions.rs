@@ -55,7 +55,7 @@ impl Admissions {
         &mut self.all
     }
 
-    /// All admissions, sorted, so that those of one order and voucher stand together.
+    /// All admissions, sorted, so that the admissions of an order and voucher follow each other.
     pub(super) fn into_sorted(mut self) -> Vec<Admission> {
         self.sort();
         self.all

@@ -49,7 +49,7 @@ pub(super) struct Drift {
     most: i64,
 }
 
-/// The fault of a field. If two checks find the same, the fault stands.
+/// The fault of a field. If two checks find the same, the fault is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Verdict {
     /// The drift of the orders; for slots, the drift of the slots' number.

@@ -24,8 +24,8 @@ const BETWEEN: Duration = Duration::from_secs(1);
 const MOST_LOOKS: usize = 5;
 /// The largest number of orders that may be released during a check: with more, the result is unknown.
 const MOST_RELEASED: usize = 20_000;
-/// The time by which the clocks of the two stores may differ. Also, an order may be admitted so long after its limit
-/// was lowered in MySQL.
+/// The time by which the clocks of the two stores may differ. It is also the time for which orders may still be
+/// admitted after their limit was lowered in MySQL.
 const CLOCKS_MS: i64 = 10_000;
 
 /// The times when limits were set, by the place of their owner and their number.

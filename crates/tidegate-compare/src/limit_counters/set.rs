@@ -1,4 +1,4 @@
-//! The repair of wrong counters: they are set to the uses that orders hold, while the sale goes on.
+//! The repair of wrong counters: they are set to the uses that orders hold, during a sale.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -56,7 +56,7 @@ impl ForgottenOrders {
     }
 
     /// Returns the order that this request repeats, if Redis has lost that order. None also if MySQL does not answer:
-    /// then the reply of Redis stands.
+    /// then the reply of Redis counts.
     pub async fn find(&self, redis: &RedisStore, admission: &Admission) -> Option<OrderId> {
         if self.is_away() {
             return None;

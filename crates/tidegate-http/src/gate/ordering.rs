@@ -39,7 +39,8 @@ impl Ordering {
         Self { gates, sold_out, refusals }
     }
 
-    /// Requests an order for a caller. A request with an order id or a key may be a repetition, so only Redis can decide it.
+    /// Requests an order for a caller. A request with an order id or a key may be a repetition, so only Redis can
+    /// decide it.
     pub async fn order(&self, wanted: Wanted, attributes: Attributes) -> Result<Admitted, Problem> {
         let Wanted { item, user, quantity, subjects, order } = wanted;
         let Attributes { key, traceparent } = attributes;

@@ -113,7 +113,8 @@ impl<'de> Visitor<'de> for BodyVisitor {
     }
 }
 
-/// Parses the JSON body of an order. If a proxy names the user, the body may leave out the user, and must not name another one.
+/// Parses the JSON body of an order. If a proxy names the user, the body may leave out the user, and must not name
+/// another one.
 pub fn read(body: &Bytes, by_proxy: Option<UserId>) -> Result<Wanted, BadBody> {
     let value: Body = serde_json::from_slice(body).map_err(|error| BadBody::NoJson(error.to_string()))?;
     let Body(Value::Object(members)) = value else {

@@ -24,7 +24,7 @@ const PROVIDERS: [&str; 2] = ["usr/lib/galera/libgalera_smm.so", "usr/lib64/gale
 const STARTER: &str = include_str!("wsrep-node.sh");
 const SST: &str = "/usr/bin/wsrep_sst_rsync";
 
-/// The ports of a node in addition to that for clients.
+/// The ports of a node besides the one for clients.
 #[derive(Debug)]
 pub(super) struct Ports {
     pub group: ReservedPort,
@@ -75,7 +75,8 @@ pub(super) fn start(at: usize, clients: ReservedPort, ports: &[Ports]) -> Result
     PrivateServer::start(words, clients, folder, greets)
 }
 
-/// The provider options, with which a silent node is noticed in two seconds, instead of five to fifteen.
+/// The options of the provider. With them, a cluster notices a silent node after two seconds, instead of five to
+/// fifteen.
 fn provider_options(ports: &Ports) -> String {
     let (group, increments) = (ports.group.number, ports.increments.number);
     format!(
@@ -123,9 +124,9 @@ fn memory_of_the_cluster(at: usize) -> String {
     format!("my_uuid: {}\n#vwbeg\nview_id: 3 {} 3\nbootstrap: 0\n{members}#vwend\n", uuid(at), uuid(0))
 }
 
-/// The method that sends all data to a node that has missed too much: rsync. If root starts the rsync server, it writes
-/// as the user nobody by default. The script of the package does not change that, because no node of the package runs
-/// as root.
+/// The method that sends all data to a node that has missed too much: rsync. An rsync server that root starts writes as
+/// another user by default. The script of the package does not change that, because no node of the package runs as
+/// root.
 fn sst_method() -> &'static str {
     if nix::unistd::Uid::effective().is_root() { "rsync_as_root" } else { "rsync" }
 }

@@ -67,7 +67,7 @@ impl MovingSlot<'_> {
         Ok(keys.len())
     }
 
-    /// Moves all remaining keys, and announces the new owner of the slot to all masters.
+    /// Moves all remaining keys, and makes the new owner of the slot known to all masters.
     pub fn finish(self) -> Result<()> {
         while self.move_keys(100)? > 0 {}
         let slot = self.slot.to_string();

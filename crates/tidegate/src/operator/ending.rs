@@ -146,7 +146,7 @@ impl<R: ReportText> EndedWork<'_, R> {
             })?;
         }
         if let Some(introduction) = introduction {
-            // The command stands on a line of its own, so that it can be pasted.
+            // The command is on a line of its own, so that it can be pasted.
             print_note(&format!("{introduction}\n  {line}"));
             invocation.note().inspect(|note| print_note(note));
         }

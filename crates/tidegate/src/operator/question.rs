@@ -40,7 +40,7 @@ impl Together {
         Self { kept: Mutex::default(), has_kept: Notify::new(), answer: watch::Sender::new(None) }
     }
 
-    /// Runs a part of the command, and keeps its questions under this name.
+    /// Runs a part of the command, and keeps its questions under this name, such as the tag of a partition.
     pub fn part<F: Future>(
         self: &Arc<Self>,
         name: String,
@@ -49,12 +49,12 @@ impl Together {
         PART.scope((Arc::clone(self), name), part)
     }
 
-    /// Waits until the part that runs now waits for an answer.
+    /// Waits until the running part waits for an answer.
     pub async fn waits(&self) {
         self.has_kept.notified().await;
     }
 
-    /// Asks all questions that were kept. Then every waiting part goes on, even if there is no terminal to ask on.
+    /// Asks all questions that were kept. Then every waiting part continues, even if there is no terminal to ask on.
     pub fn ask(&self) {
         let (plans, question) = all_of(&self.kept());
         let answer = ask_now(&plans, &question).map_err(|error| format!("{error:#}"));

@@ -27,7 +27,7 @@ pub async fn limit(fixture: &Fixture, voucher: i64, seconds: u32) -> Result<()> 
     run(fixture, sql).await
 }
 
-/// Adds unpaid orders of voucher 2, of which 5,000 a second are due from now on.
+/// Adds unpaid orders of voucher 2. From now on, 5,000 of them are due each second.
 pub async fn until_they_expire(fixture: &mut Fixture, orders: usize) -> Result<()> {
     add_unpaid(fixture, orders, &format!("FLOOR(seq / {PER_SECOND} * 1000)")).await
 }

@@ -36,7 +36,7 @@ struct Drained {
     per_s: f64,
 }
 
-/// Drains this many entries, of which the first are small.
+/// Drains this many entries; the first `small` of them are small.
 async fn drain(fixture: &mut Fixture, entries: usize, small: usize) -> Result<Drained> {
     fixture.clear_tables(Tables::Fresh, 1).await?;
     fixture.clear_redis().await?;

@@ -63,7 +63,7 @@ fn no_worker(found: &Finding) -> String {
     format!("{level}: {}; {advice}", found.what)
 }
 
-/// The totals of all partitions: one table, and the partitions of which something is missing.
+/// The totals of all partitions: one table, and the partitions with parts that could not be read.
 pub fn whole(whole: &Whole) -> String {
     let Whole { all_partitions, unknown, stream } = whole;
     let more = if stream.undelivered_is_at_least { " or more" } else { "" };

@@ -11,12 +11,12 @@ use crate::config::{reader::SettingsReader, urls};
 
 /// The number of connections to Redis, so that one slow reply does not delay the other lanes.
 const REDIS_CONNECTIONS: usize = 2;
-/// The upper bound for opening a connection, TLS handshake included. It may take as long as a command, but no longer
-/// than this.
+/// The longest time to open a connection, TLS handshake included. It may take as long as a command, but no longer than
+/// this.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// The lock wait timeout of MySQL. It is small for two reasons: a statement whose client has gone keeps its place on
-/// the server, and orders whose row stays locked are set aside, so that only the first batch waits. Waiting for a
-/// locked table takes 10 s.
+/// The lock wait timeout of MySQL. It is small, because a statement whose client has gone keeps its place on the server
+/// until then. Orders whose row stays locked are set aside, so that only the first batch waits. A statement waits 10 s
+/// for a locked table.
 const LOCK_WAIT_TIMEOUT_S: u32 = 1;
 const REDIS_SCHEMES: [&str; 7] =
     ["redis", "rediss", "redis-sentinel", "rediss-sentinel", "redis-cluster", "rediss-cluster", "redis+unix"];
