@@ -1,4 +1,5 @@
-//! Finds the orders of a user or a voucher in MySQL, pending, undelivered and among the dead letters. It changes nothing.
+//! Finds the orders of a user or a voucher in MySQL, pending, undelivered and among the dead letters. It changes
+//! nothing.
 
 use std::collections::HashMap;
 
@@ -181,8 +182,8 @@ struct Finder<'a> {
 }
 
 impl Finder<'_> {
-    /// Reads rows and refusals, unless only open orders are requested. It reads these vouchers and, unless one voucher is
-    /// requested, those with orders in MySQL. It returns all vouchers that were searched.
+    /// Reads rows and refusals, unless only open orders are requested. It reads these vouchers and, unless one voucher
+    /// is requested, those with orders in MySQL. It returns all vouchers that were searched.
     async fn in_mysql(
         &mut self,
         mysql: Records<'_>,
@@ -307,7 +308,8 @@ impl OrderFindRequest {
 }
 
 impl FoundOrder {
-    /// Creates a found order from an entry in Redis. The time of the entry `came` is shown; `entry` is that of the order.
+    /// Creates a found order from an entry in Redis. The time of the entry `came` is shown; `entry` is that of the
+    /// order.
     fn in_redis(order: &Order, status: OrderStatus, (came, entry): (EntryId, EntryId)) -> Self {
         Self {
             order: order.id,

@@ -1,8 +1,8 @@
-//! Changes the stock of a sale in both stores: adds, takes, or moves units from one region of a campaign to another. There are
-//! three steps. Redis notes the change as open, and removes the units that are taken. MySQL makes the change in one
-//! transaction. Redis notes that the change is done, and gets the units that are added. So Redis never offers units that MySQL
-//! does not have, and each step is made once. [`plan`] reads the stores. [`run`] takes the steps, or the missing steps of a
-//! change that was killed half-way.
+//! Changes the stock of a sale in both stores: adds, takes, or moves units from one region of a campaign to another.
+//! There are three steps. Redis notes the change as open, and removes the units that are taken. MySQL makes the change
+//! in one transaction. Redis notes that the change is done, and gets the units that are added. So Redis never offers
+//! units that MySQL does not have, and each step is made once. [`plan`] reads the stores. [`run`] takes the steps, or
+//! the missing steps of a change that was killed half-way.
 
 mod precondition;
 mod steps;
@@ -28,8 +28,8 @@ pub struct StockChangeRequest {
     pub stocks: ChangedStocks,
     /// The units to add or to move; negative: to take.
     pub units: i64,
-    /// The initial stock that MySQL must have; for a transfer, that of the region that gives units. It ensures that a repeated
-    /// request changes the stock only once.
+    /// The initial stock that MySQL must have; for a transfer, that of the region that gives units. It ensures that a
+    /// repeated request changes the stock only once.
     pub initial_stock: Option<i64>,
 }
 
@@ -291,7 +291,8 @@ async fn read_side(
 ) -> anyhow::Result<StockSide> {
     let mut side = StockSide { name: name.to_owned(), voucher, units, ..StockSide::default() };
     if let Some(voucher) = voucher {
-        // The note is read first: the rest is at least as new, and if a change was made since, the note makes Redis refuse.
+        // The note is read first: the rest is at least as new, and if a change was made since, the note makes Redis
+        // refuse.
         side.last = stores.redis.sales().read_change(voucher).await.context(FAILED)?;
         side.redis_stock = stores.state(voucher).await?.stock;
         side.row = stores.row(voucher).await?;
