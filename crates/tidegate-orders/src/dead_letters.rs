@@ -230,7 +230,8 @@ impl DeadLetters {
         let user = order.as_ref().map_or_else(String::new, |order| order.user.to_string());
         let mut args: Vec<Value> =
             vec![letter.id.to_string().into(), id_of(order.as_ref()).into(), user.into()];
-        // Only the letter's own entries, with or without a history: a forged letter must not delete the entry of another order.
+        // Only the letter's own entries, with or without a history: a forged letter must not delete the entry of
+        // another order.
         args.extend(self.old_entries(letter).await?);
         let reply = self.drop.call(self.redis.pool(), keys, args).await?;
         understood("drop.lua", &reply, |code| match code {
@@ -280,7 +281,7 @@ impl DeadLetters {
     }
 }
 
-/// Adds to a letter what its order used of limits, so that the entry has it when it goes back into the stream.
+/// Adds the limit uses of its order to a letter, so that the entry has them when it goes back into the stream.
 #[must_use]
 pub fn with_uses(letter: &Letter, uses: &Uses) -> Letter {
     let mut with_uses = letter.clone();
@@ -288,7 +289,7 @@ pub fn with_uses(letter: &Letter, uses: &Uses) -> Letter {
     with_uses
 }
 
-/// The letter as it was before [`with_uses`] added that its order used no limits. None: that was not added.
+/// The letter without the note of [`with_uses`] that its order used no limits. None: the letter has no such note.
 fn without_uses(letter: &Letter) -> Option<Letter> {
     let ((name, value), fields) = letter.fields.split_last()?;
     (name == USES && value.is_empty()).then(|| Letter { fields: fields.to_vec(), ..letter.clone() })

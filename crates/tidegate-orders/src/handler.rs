@@ -149,7 +149,8 @@ impl OrderHandler {
         let _tracked = self.older_entries.track_batch(entries, batch.has_events);
         self.set_aside(&mut batch).await?;
         let locked = self.lock(&mut batch).await?;
-        // On the heap, as are the transactions below it: nested by value, these futures overflow a worker thread's stack.
+        // On the heap, as are the transactions below it: nested by value, these futures overflow a worker thread's
+        // stack.
         let work = Box::pin(async {
             self.write(&mut batch).await?;
             self.release(&mut batch).await?;
@@ -326,8 +327,8 @@ impl OrderHandler {
         Ok(answers)
     }
 
-    /// Logs that orders whose sale Redis does not hold went back in MySQL only. It logs nothing for delisted vouchers,
-    /// because their keys were removed on purpose.
+    /// Logs the orders that were released in MySQL only, because Redis does not hold their sale. It logs nothing for
+    /// delisted vouchers, because their keys were removed on purpose.
     async fn tell_of_lost_sales(&self, without_sale: &[(&Release, EntryId)]) {
         let vouchers = without_sale.iter().map(|(release, _)| release.voucher).collect();
         let delisted = self.ledger.delisted_of(&vouchers).await;
@@ -350,7 +351,8 @@ struct Owed {
     release: Release,
 }
 
-/// Logs an error for the first order of a batch only: a stock key of the wrong type concerns every order of its voucher.
+/// Logs an error for the first order of a batch only: a stock key of the wrong type concerns every order of its
+/// voucher.
 fn log_withheld(Release { order, voucher, .. }: &Release, entry: EntryId, error: &ScriptError, nth: usize) {
     if nth == 1 {
         tracing::error!(

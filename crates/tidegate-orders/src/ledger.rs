@@ -186,8 +186,8 @@ impl Ledger {
     ///
     /// If the stock covers only a part of the batch, earlier orders win. Orders that were recorded before get the same
     /// verdict again, so the call can be repeated at any time. If the database refuses a row, the ledger splits the
-    /// batch until that row stands alone, and writes the other rows. If another session holds a row, only the orders
-    /// that need that row wait.
+    /// batch until that row is alone, and writes the other rows. If another session holds a row, only the orders that
+    /// need that row wait.
     ///
     /// # Errors
     /// An outage says nothing about any order: each order may be recorded or not.

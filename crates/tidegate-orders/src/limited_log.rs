@@ -14,7 +14,8 @@ use tokio::time::sleep;
 
 use crate::ledger::{Incoming, Refusal};
 
-/// The lines of one reason within a period. The tables `tidegate_refusal` and `tidegate_event` hold every refusal and event.
+/// The lines of one reason within a period. The tables `tidegate_refusal` and `tidegate_event` hold every refusal and
+/// event.
 const LOGGED_ONE_BY_ONE: u64 = 3;
 const PERIOD: Duration = Duration::from_secs(60);
 

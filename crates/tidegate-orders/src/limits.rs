@@ -236,7 +236,7 @@ impl Rule {
 }
 
 impl fmt::Display for Rule {
-    /// The rule as it stands in the field `rules` of a hash of limits: `3 days phone day 28800 3 4`.
+    /// The rule in the form of the field `rules` in a hash of limits: `3 days phone day 28800 3 4`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { number, name, subject, kind } = self;
         write!(f, "{number} {name} {subject} ")?;

@@ -207,7 +207,8 @@ fn classify_number(number: u16, sqlstate: &str) -> ErrorKind {
         // 08: connection, 28 and 42: access and syntax. None of these is about the values of a row.
         _ if ["08", "28", "42"].iter().any(|class| sqlstate.starts_with(class)) => ErrorKind::Store,
         DUPLICATE_KEY => ErrorKind::Unclear,
-        // Wrong value, partition, CHECK constraint, view check; 22 data, 23 constraint, 44 view, 45 raised by a trigger.
+        // Wrong value, partition, CHECK constraint, view check; 22 data, 23 constraint, 44 view, 45 raised by a
+        // trigger.
         1366 | 1526 | 3819 | 4025 => ErrorKind::Row,
         _ if ["22", "23", "44", "45"].iter().any(|class| sqlstate.starts_with(class)) => ErrorKind::Row,
         _ => ErrorKind::Unclear,

@@ -154,9 +154,9 @@ pub struct Release {
 pub enum UserAfter {
     /// The user may order again.
     Freed,
-    /// The user still counts as a buyer, because another order of this user stands in another slot.
+    /// The user still counts as a buyer, because another order of this user holds another slot.
     StaysBuyer,
-    /// The user still counts as a buyer, because another order of this user stands in the slot of this one.
+    /// The user still counts as a buyer, because another order of this user holds the slot of this one.
     SlotIsTaken,
 }
 

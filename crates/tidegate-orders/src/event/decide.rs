@@ -184,7 +184,7 @@ impl PastEvent {
         is_decided((self.kind, self.entry), kind, entry)
     }
 
-    /// Whether the event ended the order. A worker that brings the order from now on finds that.
+    /// Whether the event ended the order. If the entry of the order comes later, its worker finds the order ended.
     #[must_use]
     pub fn has_ended_order(&self) -> bool {
         self.step.is_some_and(|step| matches!(step.to, CANCELLED | REFUNDED))

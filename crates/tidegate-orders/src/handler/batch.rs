@@ -81,7 +81,8 @@ impl<T> Placed<T> {
 }
 
 impl<T: HasSubject> Placed<T> {
-    /// Takes out the items for which `outcome` says what they wait for, and notes their outcomes. Returns their orders.
+    /// Removes the items that must wait: those for which `outcome` returns an outcome. Notes these outcomes, and
+    /// returns the orders of the items.
     pub fn set_aside_where(
         &mut self,
         outcomes: &mut [Outcome],
@@ -151,13 +152,14 @@ impl<'a> Batch<'a> {
         self.orders.is_empty() && self.events.is_empty()
     }
 
-    /// The order, the user and the voucher of each item that is left.
+    /// The order, the user and the voucher of each remaining item.
     pub fn subjects(&self) -> impl Iterator<Item = OrderIdentity> {
         let of_orders = self.orders.items.iter().map(HasSubject::subject);
         of_orders.chain(self.events.items.iter().map(HasSubject::subject))
     }
 
-    /// Takes out the items for which `outcome` says what they wait for. Returns how many they are.
+    /// Removes the items that must wait: those for which `outcome` returns an outcome. Returns the number of these
+    /// items.
     pub fn set_aside_where(&mut self, outcome: impl Fn(OrderIdentity) -> Option<Outcome>) -> usize {
         let orders = self.orders.set_aside_where(&mut self.outcomes, |_, subject| outcome(subject));
         let events = self.events.set_aside_where(&mut self.outcomes, |_, subject| outcome(subject));
@@ -168,7 +170,7 @@ impl<'a> Batch<'a> {
         count
     }
 
-    /// Decides the outcome of an order, the `nth` of those that are left.
+    /// Decides the outcome of the `nth` of the remaining orders.
     pub fn decide_order(&mut self, nth: usize, outcome: Outcome) {
         if matches!(outcome, Outcome::SetAside(_)) {
             self.waiting.insert(self.orders.items[nth].order.id);
@@ -176,7 +178,7 @@ impl<'a> Batch<'a> {
         self.outcomes[self.orders.places[nth]] = outcome;
     }
 
-    /// Takes out the events whose orders wait. `outcome` makes the outcome for each of those orders.
+    /// Removes the events whose orders wait. `outcome` makes the outcome for each of those orders.
     pub fn set_events_of_waiting_aside(&mut self, outcome: impl Fn(OrderId) -> Outcome) {
         if !self.waiting.is_empty() {
             let waiting = &self.waiting;

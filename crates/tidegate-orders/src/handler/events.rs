@@ -36,13 +36,13 @@ impl OrderHandler {
         let later = later(&by_place, &waiting);
         let waits =
             |at, (order, ..): OrderIdentity| later.contains(&at).then(|| waits_for_older_entries(order));
-        // An event that stands before its order does not wait for it.
+        // An event that comes before its order in the batch does not wait for it.
         batch.orders.set_aside_where(&mut batch.outcomes, waits);
         batch.events.set_aside_where(&mut batch.outcomes, waits);
         Ok(())
     }
 
-    /// Of a batch's orders that hold nothing any more, those that must be released. Either an event ended such an
+    /// Finds the orders of a batch that hold nothing any more and must be released. Either an event ended such an
     /// order, or another program wrote it before it was admitted and a complete journal still holds it. If the row was
     /// written later, Tidegate cannot know whether the order was live once, and whether that program released its
     /// units.

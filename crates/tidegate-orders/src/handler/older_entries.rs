@@ -37,7 +37,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(3);
 const EXPECTED_FOR: Duration = Duration::from_millis(100);
 
 const PAGE: u16 = 2_000;
-/// About how many entries may be known before all pending entries are read again, to forget settled ones: some ten million bytes.
+/// About how many entries may be known before all pending entries are read again, to forget settled ones: some ten
+/// million bytes.
 const MOST_KNOWN: usize = 100_000;
 /// The maximum number of older entries of an order that are checked in one go, if the entries before them were settled.
 const MOST_ASKED: usize = 64;
@@ -316,9 +317,11 @@ impl OlderPendingEntries {
         self.read(&unknown).await?;
         let mut known = self.known();
         let are_all_known = known.begun == begun;
-        // Without lanes, the batch may hold entries that the group has not read: entries before them may become pending later.
+        // Without lanes, the batch may hold entries that the group has not read: entries before them may become pending
+        // later.
         if are_all_known && self.set_aside.is_some() {
-            // The group has delivered all entries before one in progress. If the group was set back, `take_oldest` notices it.
+            // The group has delivered all entries before one in progress. If the group was set back, `take_oldest`
+            // notices it.
             known.up_to = known.up_to.max(last);
         }
         if are_all_known && known.limit == usize::MAX {
@@ -440,8 +443,8 @@ impl OlderPendingEntries {
         loop {
             let in_progress = self.oldest_in_progress(&last, own);
             let behind_own_lanes = waiting(events, |order| in_progress.get(&order).copied());
-            // While events wait for other lanes of this process, no query to Redis is needed. Redis is asked before an event is
-            // set aside or let through.
+            // While events wait for other lanes of this process, no query to Redis is needed. Redis is asked before an
+            // event is set aside or let through.
             if !may_wait() || !are_new(&behind_own_lanes) {
                 let older = self.oldest_pending(&last, own).await?;
                 let waiting = waiting(events, |order| older.get(&order).map(|pending| pending.id));

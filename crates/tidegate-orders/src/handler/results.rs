@@ -43,7 +43,7 @@ impl<'a> Results<'a> {
         Self { batch, names, published, entries, at_ms: now_ms(), list: Vec::new() }
     }
 
-    /// Adds the result of an order, whose entry stands at this place of the batch.
+    /// Adds the result of an order, whose entry is at this place of the batch.
     pub(super) fn order(
         &mut self,
         at: usize,
@@ -130,7 +130,8 @@ impl<'a> Results<'a> {
     }
 }
 
-/// The state that an order's own entry leads to, with the reason. None: another result says it, or nothing is decided.
+/// The state that an order's own entry leads to, with the reason. None: another result reports it, or the order is not
+/// decided.
 fn of_verdict(verdict: &Verdict, ended: Option<&EndedOrder>) -> Option<(ResultState, Option<&'static str>)> {
     match verdict {
         Verdict::Created | Verdict::AlreadyThere => Some((ResultState::Confirmed, None)),

@@ -7,7 +7,8 @@ use super::Pattern;
 /// The suffix after the key of a heartbeat, for the work in progress.
 pub(crate) const IN_PROGRESS: &str = ":hands";
 
-/// The first words of the names of these keys. By them, [`Keys::is_own`](super::Keys::is_own) recognizes the keys of a fleet.
+/// The first words of the names of these keys. By them, [`Keys::is_own`](super::Keys::is_own) recognizes the keys of a
+/// fleet.
 pub(super) const NAMES: [&str; 7] = ["worker", "log", "pause", "mark", "sweeper", "reconciler", "reconciled"];
 
 /// Makes the keys that the workers of a fleet and its operators share: heartbeats, pause, leases, the log.
@@ -38,8 +39,8 @@ impl FleetKeys {
         format!("{}{name}", self.heartbeats).into()
     }
 
-    /// The key of the time since when the worker process `name` has its oldest batch in progress. It stands next to its
-    /// heartbeat.
+    /// The key of the time since when the worker process `name` has its oldest batch in progress. Its name begins with
+    /// that of the heartbeat.
     #[must_use]
     pub fn work_in_progress(&self, name: &str) -> Key {
         format!("{}{name}{IN_PROGRESS}", self.heartbeats).into()

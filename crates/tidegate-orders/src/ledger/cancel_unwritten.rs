@@ -36,7 +36,7 @@ pub enum Cancellation {
 
 impl Ledger {
     /// Cancels orders that are not written. A repeated call gives the same answer. If the database refuses a row, the
-    /// ledger splits the batch until that row stands alone, and cancels the other orders.
+    /// ledger splits the batch until that row is alone, and cancels the other orders.
     ///
     /// # Errors
     /// Fails if MySQL does not answer, or if its node lags. Each order may be cancelled or not.
@@ -107,7 +107,7 @@ fn decide_one(order: &Order, known: &mut Known) -> (Cancellation, bool) {
             (Cancellation::OrderExists, false)
         }
         (Some(taken), _) if *taken == owner => (cancelled, false),
-        // The units of both orders stand under one id in one journal.
+        // The journal has the units of both orders under one id.
         (Some((_, voucher)), _) if *voucher == owner.1 => (Cancellation::IdTaken, false),
         (_, Some((user, voucher, _))) if (*user, *voucher) == owner => (cancelled, false),
         (_, Some(_)) => (Cancellation::IdTaken, false),

@@ -51,9 +51,9 @@ pub struct EndedOrder {
     pub was_written: bool,
 }
 
-/// Orders that no longer hold anything, by the program that ended them. Some ended orders are in neither map: an entry of the
-/// stream wrote the row, and another program or an operator changed it. Tidegate cannot know whether that change also released
-/// the units in Redis.
+/// Orders that no longer hold anything, by the program that ended them. Some ended orders are in neither map: an entry
+/// of the stream wrote the row, and another program or an operator changed it. Tidegate cannot know whether that change
+/// also released the units in Redis.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EndedOrders {
     /// Orders that an event of Tidegate ended: what Redis holds for them must be released, once.
@@ -120,8 +120,8 @@ pub(super) struct OrderChange {
 /// The changes that must be written for some events.
 #[derive(Debug, Default)]
 pub(super) struct EventChanges<'a> {
-    /// Orders without a row: the event that was accepted as their cancellation and names their user and voucher, its entry, and
-    /// the status of the row.
+    /// Orders without a row: the event that was accepted as their cancellation and names their user and voucher, its
+    /// entry, and the status of the row.
     pub cancelled_before: BTreeMap<OrderId, (&'a Event, EntryId, i64)>,
     pub moved: BTreeMap<OrderId, OrderChange>,
     pub recorded: Vec<(&'a Event, PastEvent)>,
@@ -150,8 +150,8 @@ pub(super) struct KnownEvents {
 }
 
 impl KnownEvents {
-    /// Whether the order had a time limit for its payment and is no longer that unpaid order: these events moved it, or another
-    /// program changed its row.
+    /// Whether the order had a time limit for its payment and is no longer that unpaid order: these events moved it, or
+    /// another program changed its row.
     fn is_time_limit_over(&self, order: OrderId, after: &History) -> bool {
         let is_unpaid = |owner: &(i64, i64)| {
             after.row.is_some_and(|row| {
@@ -167,7 +167,8 @@ impl KnownEvents {
         history.is_none_or(|history| history.row.is_none() && history.refused.is_none())
     }
 
-    /// Whether the verdict on these events depends on an order that is unknown: neither a row nor a refusal of it was found.
+    /// Whether the verdict on these events depends on an order that is unknown: neither a row nor a refusal of it was
+    /// found.
     pub(super) fn lacks_row_for(&self, order: &OrderEvents<'_>) -> bool {
         let id = order.first().order;
         let past = self.histories.get(&id).map_or(&[][..], |history| &history.events);
@@ -177,9 +178,10 @@ impl KnownEvents {
         self.is_unknown(id) && !order.events.iter().all(is_recorded)
     }
 
-    /// Orders that MySQL may have lost, with the user and voucher of each event that needs its order. A cancellation needs
-    /// none: it may come before its order. An order with a time limit, or one that an event has moved, had a row that another
-    /// program or an operator deleted, so it is not lost. The comparison decides the same, and reports a manual change.
+    /// Orders that MySQL may have lost, with the user and voucher of each event that needs its order. A cancellation
+    /// needs none: it may come before its order. An order with a time limit, or one that an event has moved, had a row
+    /// that another program or an operator deleted, so it is not lost. The comparison decides the same, and reports a
+    /// manual change.
     pub(super) fn perhaps_lost(&self, part: &[&OrderEvents<'_>]) -> Vec<OrderIdentity> {
         let had_row = |order: OrderId| {
             let history = self.histories.get(&order);
@@ -199,8 +201,8 @@ impl KnownEvents {
         }
     }
 
-    /// Whether the user stays a buyer, because another order of this user for the voucher is live. Valid only for orders that
-    /// may end: the live orders of other users are not read.
+    /// Whether the user stays a buyer, because another order of this user for the voucher is live. Valid only for
+    /// orders that may end: the live orders of other users are not read.
     pub(super) fn user_after(&self, order: OrderId, user: UserId, voucher: VoucherId) -> UserAfter {
         let live = self.live.get(&(voucher, user));
         match live.is_some_and(|orders| orders.iter().any(|other| *other != order)) {
@@ -210,8 +212,8 @@ impl KnownEvents {
     }
 }
 
-/// Groups the events by order. The orders stand where their first events stand; the second list holds the places of each
-/// order's events.
+/// Groups the events by order. The orders are in the order of their first events; the second list holds the places of
+/// each order's events.
 pub(super) fn by_order<'a>(
     events: &'a [IncomingEvent],
     of_others: &HashSet<EntryId>,
@@ -258,8 +260,9 @@ pub(super) fn in_stream_order(
 
 /// Decides the events of some orders, and adds to `changes` what must be written.
 ///
-/// Two orders of one user may end in the same batch, so whether the user may order again follows from all of them together. If
-/// the node is behind the others, events of an order that it does not show wait, as do events of a lost order.
+/// Two orders of one user may end in the same batch, so whether the user may order again follows from all of them
+/// together. If the node is behind the others, events of an order that it does not show wait, as do events of a lost
+/// order.
 pub(super) fn decide_orders<'a>(
     part: &[&OrderEvents<'a>],
     known: &mut KnownEvents,

@@ -26,7 +26,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// some milliseconds, so one check says little.
 pub(super) const SECOND_LOOK: Duration = Duration::from_millis(50);
 
-/// The same time while the wait still goes on. On a slow node, other sessions hold a row for as long as a commit takes
+/// The same time while the wait continues. On a slow node, other sessions hold a row for as long as a commit takes
 /// there.
 pub(super) const PATIENT_LOOK: Duration = Duration::from_millis(500);
 

@@ -40,8 +40,8 @@ pub enum Contention {
     /// Another session holds a row that this order needs, other than its voucher's.
     Row(OrderId),
     /// No cause of its own is known. Either the server rolled the batch back six times in favour of others, as
-    /// certification does with writers at several nodes. Or so many rows of the batch are held that its time was up
-    /// before this order's turn.
+    /// certification does with writers at several nodes. Or other sessions held many rows of the batch, and its time
+    /// was up before this order's turn.
     Batch,
     /// The node of our sessions does not show a row, perhaps only because it is behind the other nodes of its cluster.
     NodeBehind,

@@ -6,7 +6,8 @@ use jiff::{civil, tz::TimeZone};
 
 use crate::order::CampaignId;
 
-/// The time after the end of a window until it is over for good. Until then, a clock that is set back may lead into it again.
+/// The time after the end of a window until it is over for good. Until then, a clock that is set back may lead into it
+/// again.
 const SLACK_MS: i64 = 24 * 3_600_000;
 
 /// The rules of a voucher or a campaign as Redis has them, as far as they are needed to know which windows are over.

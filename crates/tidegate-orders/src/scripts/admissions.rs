@@ -22,7 +22,7 @@ use crate::order::OrderId;
 const WOULD_ADMIT: &str = include_str!("../../../../lua/would_admit.lua");
 const WOULD_ADMIT_LIMITED: &str = include_str!("../../../../lua/would_admit_limited.lua");
 
-/// Admits orders in Redis: decides which callers get one.
+/// Admits orders in Redis: decides which requests get an order.
 #[derive(Clone, Debug)]
 pub struct Admissions {
     access: RedisAccess,

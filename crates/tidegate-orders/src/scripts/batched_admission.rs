@@ -43,7 +43,7 @@ pub(super) struct BatchedAdmission {
 }
 
 impl BatchedAdmission {
-    /// The same, with another script in place of `lua/admit.lua`.
+    /// Replaces `lua/admit.lua` by another script.
     pub(super) fn admitting_by(self, admit: Script) -> Self {
         Self { admit: self.admit.replaced_by(admit), ..self }
     }
@@ -97,7 +97,7 @@ impl BatchedAdmission {
         answered.await.map_err(ending)?
     }
 
-    /// Sends the calls in a task of their own: if one caller stops waiting, the call for the other callers must go on.
+    /// Sends the calls in a task of their own, so that they continue for the other callers if one caller stops waiting.
     fn spawn_calls(self: &Arc<Self>, voucher: VoucherId, callers: Vec<Caller>) {
         // There is no runtime while the program shuts down. Then the callers are dropped, and get an error.
         if let Ok(runtime) = Handle::try_current() {
@@ -115,7 +115,8 @@ impl BatchedAdmission {
                 callers.into_iter().map(|caller| (caller.asked, caller.answer)).unzip();
             let replies = self.admit_together(voucher, &asked).await;
             for (answer, reply) in answers.into_iter().zip(replies) {
-                // A caller may have gone away during the call. Its order stays admitted, and a retry with its id gets that reply.
+                // A caller may have gone away during the call. Its order stays admitted, and a retry with its id gets
+                // that reply.
                 let _gone = answer.send(reply);
             }
             next_call = self.batcher.end_call(voucher);

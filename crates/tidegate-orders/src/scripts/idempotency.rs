@@ -91,7 +91,7 @@ impl AdmitScript {
         }
     }
 
-    /// The same, with another script for requests without a key.
+    /// Replaces the script for requests without a key by another one.
     pub(super) fn replaced_by(self, plain: Script) -> Self {
         Self { plain, ..self }
     }

@@ -22,7 +22,8 @@ use crate::{
     },
 };
 
-/// How often the clock is read, a millisecond apart. If it still does not move on, it was set back, and the sum will be unsure.
+/// How often the clock is read, a millisecond apart. If it still does not move on, it was set back, and the sum will be
+/// unsure.
 const MOST_TRIES: u32 = 100;
 /// How often a journal is read if the result is unsure.
 const MOST_LOOKS: u32 = 3;
@@ -51,7 +52,7 @@ impl Journals {
         Self { access: access.clone(), snapshot }
     }
 
-    /// Those of these orders that the journals hold as released. Reads only.
+    /// Finds the orders among these that the journals hold as released. Reads only.
     ///
     /// # Errors
     /// See [`ScriptError`].
@@ -63,8 +64,8 @@ impl Journals {
         Ok(entries.into_iter().filter(|(_, entry)| entry.is_release()).map(|(order, _)| order).collect())
     }
 
-    /// Those of these orders that the journals hold as they were admitted: not lost, not released, and not restored
-    /// since. Reads only.
+    /// Finds the orders among these that the journals hold as they were admitted: not lost, not released, and not
+    /// restored since. Reads only.
     ///
     /// # Errors
     /// See [`ScriptError`].
@@ -77,7 +78,7 @@ impl Journals {
         Ok(entries.into_iter().filter(|(_, entry)| is_whole(entry)).map(|(order, _)| order).collect())
     }
 
-    /// Those of these orders that have a note in the journals, whatever it says. Reads only.
+    /// Finds the orders among these that have a note in the journals, whatever its content is. Reads only.
     ///
     /// # Errors
     /// See [`ScriptError`].
@@ -88,8 +89,8 @@ impl Journals {
         Ok(self.journal_entries(orders).await?.into_keys().collect())
     }
 
-    /// The uses of limits of these orders, by the journals. It has the orders that were admitted under limits and still
-    /// hold them. Reads only.
+    /// Reads the uses of limits of these orders from the journals. The result has the orders that were admitted under
+    /// limits and still hold their uses.
     ///
     /// # Errors
     /// See [`ScriptError`].
@@ -101,7 +102,7 @@ impl Journals {
         Ok(entries.into_iter().filter_map(|(order, entry)| Some((order, entry.limited?))).collect())
     }
 
-    /// Whether the journal holds each of these order ids as admitted for another user. Then nothing can be released
+    /// Whether the journal holds each of these order ids as admitted for another user. Then no order can be released
     /// under this id, and no other user's event may end the order. A note that cannot be read counts as another user's.
     /// Reads only.
     ///
@@ -143,8 +144,9 @@ impl Journals {
         Ok(try_join_all(by_voucher.into_iter().map(of_voucher)).await?.into_iter().flatten().collect())
     }
 
-    /// For each of these orders that a complete journal holds as admitted for its user: the time of the admission, in
-    /// Unix milliseconds. Its units must be released if no other program can have released them. Reads only.
+    /// Finds the orders among these that a complete journal holds as admitted for their users. For each it returns the
+    /// time of the admission, in Unix milliseconds. Its units must be released if no other program can have released
+    /// them. Reads only.
     ///
     /// # Errors
     /// See [`ScriptError`].
@@ -163,8 +165,8 @@ impl Journals {
         Ok(orders.iter().map(since_ms).collect())
     }
 
-    /// Those of these orders that a complete journal holds as released. If such an order is live in MySQL, a comparison
-    /// reports it. Reads only.
+    /// Finds the orders among these that a complete journal holds as released. If such an order is live in MySQL, a
+    /// comparison reports it. Reads only.
     ///
     /// # Errors
     /// See [`ScriptError`].
@@ -178,7 +180,7 @@ impl Journals {
         Ok(released)
     }
 
-    /// Those of these vouchers whose journals are complete.
+    /// Finds the vouchers among these whose journals are complete.
     async fn complete(
         &self,
         vouchers: impl Iterator<Item = VoucherId>,

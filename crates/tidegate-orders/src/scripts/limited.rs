@@ -20,7 +20,8 @@ use crate::{
     order::{CampaignId, VoucherId},
 };
 
-/// The maximum number of calls for one order. Between two calls, the campaign may become known, or the limits may be removed.
+/// The maximum number of calls for one order. Between two calls, the campaign may become known, or the limits may be
+/// removed.
 const TRIES: usize = 3;
 
 /// Sends calls for vouchers with limits, and remembers which vouchers have them.
@@ -51,7 +52,7 @@ impl LimitedCalls {
         }
     }
 
-    /// The same, with another script in place of `lua/admit_limited.lua`.
+    /// Replaces `lua/admit_limited.lua` by another script.
     pub(super) fn admitting_by(self, admit: Script) -> Self {
         Self { admit: self.admit.replaced_by(admit), ..self }
     }

@@ -3,7 +3,7 @@
 //!
 //! A comparison reads [`RepairGuard`] **before** anything else of the voucher, in either store. The script checks the
 //! guard. So if another program loads, rebuilds, adjusts or repairs the sale after the comparison, its result is not
-//! applied. Admissions and releases may go on meanwhile: they do not change a difference between stock and journal.
+//! applied. Admissions and releases may continue meanwhile: they do not change a difference between stock and journal.
 
 mod compact;
 mod moving;
@@ -229,8 +229,8 @@ impl OrderRepair {
     }
 }
 
-/// The new note of an order, with placeholders for the numbers that only the script knows (empty: the note stays), and the
-/// change of the journal's sum.
+/// The new note of an order, with placeholders for the numbers that only the script knows (empty: the note stays), and
+/// the change of the journal's sum.
 #[derive(Default)]
 struct Movement {
     note: String,

@@ -13,7 +13,8 @@ use fred::{
 use super::{RedisStore, ScriptError, access::RedisAccess};
 use crate::{keys::naming, limits::LimitOwner, order::VoucherId};
 
-/// The fields or members in a page. A page takes less than a millisecond of the one Redis thread that also admits orders.
+/// The fields or members in a page. A page takes less than a millisecond of the one Redis thread that also admits
+/// orders.
 const PAGE: i64 = 1_000;
 
 /// The fields of a hash with their values, or the members of a set, in pages. SCAN may return an item twice.

@@ -11,7 +11,8 @@ use crate::order::{Quantity, VoucherId};
 
 /// The longest time that a call takes. Units that returned longer ago than that do not matter to any call.
 const LONGEST_CALL: Duration = Duration::from_secs(60);
-/// How many vouchers are remembered before old ones are forgotten; afterwards, twice as many as stayed, if that is more.
+/// How many vouchers are remembered before old ones are forgotten; afterwards, twice as many as stayed, if that is
+/// more.
 const FEW: usize = 1024;
 
 /// Remembers, for a while, which vouchers had fewer units left than a request wanted. All admissions and releases of a

@@ -269,7 +269,8 @@ impl StagedSales {
         }
         let reply = self.cut_over.call(&self.access.pool, all_keys, args).await?;
         let reply = understood("cut_over.lua", &reply, CutOverReply::from_code)?;
-        // If a reply was lost, the client sends the command again. Then the staged keys are gone because it was done before.
+        // If a reply was lost, the client sends the command again. Then the staged keys are gone because it was done
+        // before.
         if reply == CutOverReply::Incomplete && self.is_made_complete_by(voucher, &staged.id).await? {
             return Ok(CutOverReply::Done);
         }
