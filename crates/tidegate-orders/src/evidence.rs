@@ -1,9 +1,9 @@
 //! Asks Redis about orders that MySQL lacks, before a worker decides anything final.
 //!
 //! MySQL may be older than it was: restored from a backup, or replaced by a server that lacks its last seconds. Then it
-//! lacks orders that were settled, and ends of orders that were released. Until a repair brings these back, wrong
-//! decisions would follow: a payment would count as due to be refunded although its order exists, and an order would be
-//! refused because of one that has ended.
+//! lacks orders that were settled, and ends of orders that were released. Until a repair restores these, wrong
+//! decisions would follow. A payment would have to be refunded although its order exists, or an order would be refused
+//! because of another order that has ended.
 //!
 //! It decides like a comparison, so that repairs end every wait: only complete journals count, and a dead letter is not
 //! lost (`OrderStatus::Lost` and `DifferenceKind::ReleasedAndLive` in the comparison).

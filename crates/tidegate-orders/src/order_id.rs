@@ -5,7 +5,7 @@
 //! within the day of the block does no harm. If the clock goes back to an earlier day, the allocator refuses to give
 //! out ids.
 //!
-//! In a system with partitions, each partition counts its own ids, and its index stands in the lowest six bits of the
+//! In a system with partitions, each partition counts its own ids, and its index is in the lowest six bits of the
 //! sequence.
 
 pub mod counter;
@@ -108,8 +108,8 @@ pub fn ids_of(day: i64) -> Option<RangeInclusive<i64>> {
 
 /// Allocates order ids in blocks from the day's counter, so that most ids cost no round trip.
 ///
-/// If a block is not used up at midnight or at the end of the process, its other ids are never given out. Such gaps are
-/// harmless. So is an INCRBY that the client sends twice.
+/// If a block is not used up at midnight or at the end of the process, its other ids are never given out. If the client
+/// sends an INCRBY twice, the ids of one block are never given out. Both gaps are harmless.
 ///
 /// After a failover, the counter may be behind ids that were given out before. So a block ends when a connection is
 /// made anew, because another server may give the same block to another process. And no block begins below the ids that

@@ -1,7 +1,7 @@
 //! The state of an order that callers get: the one place that decides this. Pure.
 //!
-//! [`OrderStatus`] says where an order is, for operators. A caller does not need to know in which list an entry stands,
-//! but whether the order is paid. So if MySQL has the order's row, the row's status counts; otherwise the place counts.
+//! [`OrderStatus`] says where an order is, for operators. A caller does not need to know which list has its entry, but
+//! whether the order is paid. So if MySQL has the order's row, the row's status counts; otherwise the place counts.
 
 use serde::Serialize;
 

@@ -11,7 +11,7 @@ use crate::order::{OrderId, VoucherId};
 pub const MOST_PARTITIONS: usize = 1 << BITS;
 /// The bits of an order id's sequence that hold the index of the partition.
 const BITS: u32 = 6;
-/// The longest tag, in bytes. A tag stands before every key, so it should be short.
+/// The longest tag, in bytes. A tag comes before every key, so it should be short.
 const TAG_MAX: usize = 32;
 /// The reason of a dead letter whose entry was in the stream of another partition than its voucher's.
 pub const WRONG_PARTITION: &str = "wrong_partition";

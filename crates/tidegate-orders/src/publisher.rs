@@ -201,7 +201,7 @@ impl Publisher {
     /// Appends entries in one go. The answer for each entry is that Redis took it, or the error with which Redis
     /// refused it.
     async fn append(&self, entries: NewEntries) -> Result<Vec<Result<(), RedisError>>, Outage> {
-        // Over one connection, so that they mostly stand in the stream in this order.
+        // One connection is used, so that the stream mostly has them in this order.
         let client = self.pool.next();
         let calls = entries.calls().into_iter().map(async |(count, arguments)| {
             let reply = self.script.call_over(client, vec![self.key.as_str().into()], arguments).await;

@@ -23,7 +23,7 @@ pub const NOT_MOVED: &str = "not_moved";
 /// The way in which a reader must treat a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResultKind {
-    /// The state of the order. Of all states of an order, the one with the highest step counts.
+    /// The state of the order. If there are several results of this kind, the one with the highest step counts.
     State,
     /// A fact that does not change the state of the order. A reader must handle it once, by order and entry.
     Fact,

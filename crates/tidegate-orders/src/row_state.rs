@@ -52,7 +52,7 @@ pub enum RowStatus {
 }
 
 impl RowStatus {
-    /// Derives the status from the row's columns, either of which may be NULL.
+    /// Derives the status from the row's columns. Each may be NULL.
     #[must_use]
     pub fn of(slot: Option<i64>, status: Option<i64>) -> Self {
         match (status.unwrap_or(status::UNPAID), slot.is_some()) {
@@ -82,7 +82,7 @@ pub enum RowState {
 }
 
 impl RowState {
-    /// Derives the state from the row's columns, either of which may be NULL.
+    /// Derives the state from the row's columns. Each may be NULL.
     #[must_use]
     pub fn of(slot: Option<i64>, status: Option<i64>) -> Self {
         let number = status.unwrap_or(status::UNPAID);

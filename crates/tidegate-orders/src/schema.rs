@@ -135,7 +135,7 @@ pub async fn check(pool: &MySqlPool) -> Result<SchemaState, MigrateError> {
     state(&mut connection, database).await
 }
 
-/// Runs [`check`] after a running migration has ended, or the last statement of one that was killed.
+/// Runs [`check`] after a running migration has ended, or after the last statement of a killed migration.
 ///
 /// # Errors
 /// Fails like [`check`], and if a migration is still running after [`LOCK_WAIT`].

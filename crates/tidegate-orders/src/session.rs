@@ -32,7 +32,8 @@ impl Session {
         Ok(())
     }
 
-    /// Rolls back the transaction of this session. If the server does not get this statement, the end of the session rolls back.
+    /// Rolls back the transaction of this session. If the server does not get this statement, the end of the session
+    /// rolls back.
     pub(crate) async fn roll_back(mut self) {
         if self.execute(raw_sql("ROLLBACK")).await.is_ok() {
             self.return_to_pool();

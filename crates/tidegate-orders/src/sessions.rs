@@ -1,8 +1,9 @@
-//! Sessions with MySQL: the host that they connect to, their setup, and the check that all of them use the same database.
+//! Sessions with MySQL: the host that they connect to, their setup, and the check that all of them use the same
+//! database.
 //!
 //! Several hosts are nodes of one cluster. Sessions use the first of them that accepts writes. If that node is away,
-//! [`Sessions::watch`] switches to another one, and back when the first is well again. Once a process has connected to a
-//! cluster, it accepts only its nodes: any other server, such as an asynchronous replica, lacks acknowledged orders.
+//! [`Sessions::watch`] switches to another one, and back when the first is well again. Once a process has connected to
+//! a cluster, it accepts only its nodes: any other server, such as an asynchronous replica, lacks acknowledged orders.
 
 mod causal_reads;
 mod node_status;
@@ -33,7 +34,8 @@ use settings::name_of;
 /// The time after which a lasting refusal is logged again.
 const LOG_AGAIN: Duration = Duration::from_secs(60);
 
-/// The most time between the check of a session's server and the start of the session's age. No network call lies in between.
+/// The most time between the check of a session's server and the start of the session's age. No network call lies in
+/// between.
 const AGE_LAG: Duration = Duration::from_millis(100);
 
 /// The reason why no session could be opened.
@@ -57,7 +59,7 @@ pub enum SessionError {
 #[derive(Clone)]
 pub struct Sessions {
     shared: Arc<Shared>,
-    /// Not in `shared`: the callbacks of the pools hold that, so the two would keep each other alive.
+    /// These pools are outside `shared`, because their callbacks hold it: each would keep the other alive.
     pools: Arc<Mutex<Vec<MySqlPool>>>,
 }
 
@@ -142,8 +144,8 @@ impl Sessions {
         self.shared.name_of(self.shared.current.load(Relaxed))
     }
 
-    /// Finds the first host that accepts orders, and lets sessions connect there. A single host is accepted even if it is
-    /// read-only.
+    /// Finds the first host that accepts orders, and lets sessions connect there. A single host is accepted even if it
+    /// is read-only.
     ///
     /// # Errors
     /// Fails if no host accepts orders.
@@ -170,7 +172,8 @@ impl Sessions {
         Err(SessionError::NoNode(reasons.join("; ")))
     }
 
-    /// Reads the status of each host, or why it is unknown, with its `name:port`. Does not bind the process to a cluster.
+    /// Reads the status of each host, or why it is unknown, with its `name:port`. Does not bind the process to a
+    /// cluster.
     pub async fn survey(&self) -> Vec<(String, Result<NodeStatus, String>)> {
         let look = async |at: usize| {
             let looked = self.shared.ask(at, &mut None).await;
@@ -187,10 +190,11 @@ impl Sessions {
         let options = MySqlPoolOptions::new()
             .max_connections(connections)
             .acquire_timeout(self.shared.settings.acquire_timeout)
-            // The test would cost a round trip for each batch. A broken connection shows at the first statement, and the batch
-            // is retried.
+            // The test would cost a round trip for each batch. A broken connection shows at the first statement, and
+            // the batch is retried.
             .test_before_acquire(false)
-            // The server ends sessions that are silent for too long. Sessions that come near to that are not used again.
+            // The server ends sessions that are silent for too long. Sessions that come near to that are not used
+            // again.
             .idle_timeout(silence / 2)
             .before_acquire(move |_, session| {
                 let is_here = for_old.is_here(session.age, Instant::now());
@@ -208,7 +212,8 @@ impl Sessions {
         pool
     }
 
-    /// Lets new sessions connect to this host, whose server has this status. Sessions with another host are not used again.
+    /// Lets new sessions connect to this host, whose server has this status. Sessions with another host are not used
+    /// again.
     fn switch_to(&self, at: usize, status: &NodeStatus) {
         let mut pools = self.pools();
         if self.shared.current.swap(at, Relaxed) != at {
@@ -243,9 +248,9 @@ impl Shared {
             .is_none_or(|moved| age + AGE_LAG < now.saturating_duration_since(moved.at))
     }
 
-    /// Whether a new session is with the server that was left. The age of the session does not show this, because it counts
-    /// from the end of the setup: the session may have been connecting to the old host during the switch. So for as long as
-    /// connecting may take, only the server of the switch is accepted, even if several servers stand behind one name.
+    /// Whether a new session is with the server that was left. Its age does not show this, because the age counts from
+    /// the end of the setup, and the session may have connected to the old host before the switch. So as long as
+    /// connecting may take, only the server of the switch is accepted, even if several servers share one name.
     fn is_late(&self, status: &NodeStatus) -> bool {
         let within = self.settings.acquire_timeout;
         let state = self.state();
@@ -270,7 +275,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Accepts a server with our database, or returns why it is not accepted. The first cluster that is seen binds the process.
+    /// Accepts a server with our database, or returns why it is not accepted. The first cluster that is seen binds the
+    /// process.
     fn accept(&self, status: &NodeStatus) -> Result<(), String> {
         let mut state = self.state();
         if let Some(outside) = status.outside_of_group() {
@@ -300,8 +306,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Reads the status of a host to which orders can be written now; otherwise returns why not. Keeps its connection in
-    /// `kept`.
+    /// Reads the status of a host to which orders can be written now; otherwise returns why not. Keeps its connection
+    /// in `kept`.
     async fn look_at(&self, at: usize, kept: &mut Option<MySqlConnection>) -> Result<NodeStatus, String> {
         let status = self.ask(at, kept).await?;
         self.accept(&status)?;
@@ -314,8 +320,8 @@ impl Shared {
         status.unfit().map_or(Ok(status), Err)
     }
 
-    /// Asks a host for its status. The server may have ended the kept connection, because the connection was silent for too
-    /// long or the server was restarted. Then a new connection asks, within the same time.
+    /// Asks a host for its status. The server may have ended the kept connection, because the connection was silent for
+    /// too long or the server was restarted. Then a new connection asks, within the same time.
     async fn ask(&self, at: usize, kept: &mut Option<MySqlConnection>) -> Result<NodeStatus, String> {
         let within = self.settings.acquire_timeout.min(watch::ANSWER_WITHIN);
         let before = kept.take();

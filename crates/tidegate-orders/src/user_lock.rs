@@ -81,7 +81,7 @@ impl UserLocks {
         }
     }
 
-    /// Locks each of `users` separately, in one round trip. A user may stand there twice.
+    /// Locks each of `users` separately, in one round trip. A user may occur twice.
     ///
     /// # Errors
     /// Fails if Redis does not answer. Locks that were taken then expire, unless this process takes them over.

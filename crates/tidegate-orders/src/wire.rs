@@ -24,7 +24,7 @@ const QUANTITY: &str = "quantity";
 const SLOT: &str = "slot";
 const TRACEPARENT: &str = "traceparent";
 
-/// The field for what an order used of limits. Only the admission scripts write it, so it has one name.
+/// The field for the uses of limits by an order. Only the gate writes it, so it has one name.
 pub(crate) const USES: &str = "uses";
 
 /// The field that makes an entry an event. Such an entry is not an order, whatever its other fields are.
@@ -358,7 +358,7 @@ impl FieldNames {
         }
     }
 
-    /// The settings to change if the missing fields stand in the entry under other common names.
+    /// The settings to change if the entry has the missing fields under other common names.
     fn hint(&self, entry: &Entry) -> String {
         let looks = [(self.user(), LIKE_USER), (self.voucher(), LIKE_VOUCHER), (self.id(), LIKE_ID)];
         let missing = looks.into_iter().filter(|(field, _)| first(entry, *field).is_none());
@@ -420,7 +420,7 @@ fn only<'e>(entry: &'e Entry, field: Field<'_>) -> Result<Option<&'e [u8]>, Wire
     }
 }
 
-/// What the order used of limits. A text that the scripts did not write is ignored, as any unknown field is.
+/// Reads the uses of limits by the order. A text that the gate did not write is ignored, as any unknown field is.
 fn uses(entry: &Entry) -> Option<Uses> {
     let field = Field { setting: USES, name: USES, standard: USES };
     only(entry, field).ok().flatten().and_then(Uses::parse)
@@ -440,7 +440,7 @@ fn parsed<T>(field: Field<'_>, value: &[u8], parse: Parse<T>) -> Result<T, WireE
     })
 }
 
-/// The beginning of a value, for people. Whatever producers write, it fits into one line of a log.
+/// The beginning of a value, as text for operators. It fits into one line of a log, whatever producers write.
 fn shown(value: &[u8]) -> String {
     // A character has at most four bytes, so this part holds everything that is shown, however long the value is.
     let beginning = &value[..value.len().min(SHOWN_CHARS * 4)];

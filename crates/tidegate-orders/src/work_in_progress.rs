@@ -72,7 +72,7 @@ pub async fn read_all(redis: &RedisStore) -> FredResult<BTreeMap<String, Option<
     let mut names: Vec<String> = Vec::new();
     for key in scan_keys(redis.pool(), &pattern.glob()).await? {
         let name = pattern.name(&key).unwrap_or_default();
-        // The suffix of the heartbeat's key may stand before or behind the end of its template.
+        // The suffix of the heartbeat's key is before or after the end of its template.
         let of_work =
             key.strip_suffix(super::keys::IN_PROGRESS).and_then(|heartbeat| pattern.name(heartbeat));
         names.push(of_work.unwrap_or(name).to_owned());

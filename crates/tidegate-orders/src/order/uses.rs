@@ -13,26 +13,28 @@ pub(crate) const MOST_VALUE_BYTES: usize = 64;
 /// The length of the longest text, in bytes: campaign, number, window and value of each rule.
 const MOST_BYTES: usize = MOST_RULES * (MOST_VALUE_BYTES + 48);
 
-/// The uses of one order: `3,19700,abc c5.4,640,x` is one of rule 3 of the voucher in the day 19700 by `abc`, and one of rule 4 of
-/// campaign 5 in the month 640 by `x`. Empty: the order was admitted under limits, and none of them counts it.
+/// The uses of limits by one order, such as `3,19700,abc c5.4,640,x`. The first use counts for the voucher's rule 3 in
+/// the day 19700, with the subject `abc`. The second counts for rule 4 of campaign 5 in the month 640, with the subject
+/// `x`. Empty: the order was admitted under limits, but none of them counts it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Uses(Box<str>);
 
 /// The use of one limit by an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Use<'a> {
-    /// The campaign whose limit it is. None: the voucher's own limit.
+    /// The campaign that owns the limit. None: it is the voucher's own limit.
     pub campaign: Option<CampaignId>,
-    /// The number of its rule.
+    /// The number of the rule.
     pub rule: NonZeroU32,
-    /// The number of the window of time: days, months since year 0, or spans of a number of seconds since 1970. 0: the sale.
+    /// The number of the time window: days, months since year 0, or spans of a number of seconds since 1970. 0: the
+    /// whole sale.
     pub window: u64,
     /// The value of the subject that the limit counts. Empty: the limit counts all orders together.
     pub value: &'a str,
 }
 
 impl Use<'_> {
-    /// The field of this use in the hash of uses.
+    /// The name of the field that counts this use in the hash of uses.
     #[must_use]
     pub fn field(&self) -> String {
         format!("{}:{}", self.rule, self.value)
@@ -54,7 +56,7 @@ impl Uses {
         self.0.split(' ').filter_map(parse_use)
     }
 
-    /// The uses as text: letters, digits and `_ . : + / = - ,` and spaces, so it needs no escapes in SQL.
+    /// The uses as text. It contains letters, digits, `_ . : + / = - ,` and spaces, so it needs no escapes in SQL.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

@@ -158,7 +158,8 @@ impl KnownSequences {
             let key = redis.keys().order_id(&day_text(*day));
             let before: Option<i64> = redis.pool().get(&key).await?;
             let missing = known - before.unwrap_or(0);
-            // If it is sent twice, or a producer raises the counter at the same time, it leaves a gap, which is harmless.
+            // If it is sent twice, or a producer raises the counter at the same time, it leaves a gap, which is
+            // harmless.
             let now =
                 if missing > 0 { redis.pool().incr_by(&key, missing).await? } else { before.unwrap_or(0) };
             if *day == self.today || missing > 0 {

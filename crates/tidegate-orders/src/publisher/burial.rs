@@ -1,4 +1,4 @@
-//! Results of buried entries. An entry may be buried unread, because it is too large or because processes died of it. A
+//! Results of buried entries. An entry may be buried unread, because it is too large or because it crashed processes. A
 //! few fields are enough for its result.
 
 use std::borrow::Cow;

@@ -14,7 +14,8 @@ const ROWS: usize = 200;
 /// The maximum number of rows that are counted. A higher number needs no other action.
 const MOST_COUNTED: i64 = 10_000;
 /// SQL: the value that says to which partition a row belongs. If the result names no voucher, it is the index of the
-/// partition that made the order id. An id that a producer made itself may name another partition, but always the same one.
+/// partition that made the order id. An id that a producer made itself may name another partition, but always the same
+/// one.
 const HOME: &str = "COALESCE(CAST(IF(JSON_VALID(result), JSON_VALUE(result, '$.voucherId'), NULL) AS SIGNED), \
     order_id & 63)";
 

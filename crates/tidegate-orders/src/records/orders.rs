@@ -276,8 +276,8 @@ impl OrderRows<'_> {
         self.live_of(voucher, users, "").await
     }
 
-    /// Finds the same as [`OrderRows::live_of_users`] for a repair, always by the unique key whatever the statistics
-    /// say: a step of the repair waits for this.
+    /// Finds the same users as [`OrderRows::live_of_users`], always by the unique key, whatever the statistics say. A
+    /// step of a repair waits for this.
     ///
     /// # Errors
     /// Fails like [`OrderRows::find`].

@@ -17,12 +17,13 @@ pub struct AbandonedTokens {
 }
 
 impl AbandonedTokens {
-    /// Of locks that last for `lease`. A call may be late by as much, and what it locks then lasts for another.
+    /// Remembers tokens of locks that last for `lease`. A call may be late by one lease, and its locks then last for
+    /// another.
     pub fn new(lease: Duration) -> Self {
         Self { kept_for: lease * 2, tokens: Mutex::default() }
     }
 
-    /// Nobody works under `token` any more.
+    /// Remembers that no batch uses `token` any more.
     pub fn add(&self, token: String) {
         let mut tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
         if tokens.len() == MOST {
@@ -31,7 +32,7 @@ impl AbandonedTokens {
         tokens.push_back((Instant::now(), token));
     }
 
-    /// All that may still matter.
+    /// The tokens whose locks may still exist.
     pub fn tokens(&self) -> Vec<String> {
         let mut tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
         while tokens.front().is_some_and(|(since, _)| since.elapsed() > self.kept_for) {

@@ -1,4 +1,5 @@
-//! An event out of the fields of an entry, and back. These fields have one name each, whatever those of orders are called.
+//! Reads an event from the fields of an entry, and writes it to them. Each of these fields has one fixed name, unlike
+//! those of orders.
 
 use std::borrow::Cow;
 
@@ -19,7 +20,7 @@ const fn field(name: &'static str) -> Field<'static> {
     Field { setting: name, name, standard: name }
 }
 
-/// The event of an entry; None: it has no field `event`.
+/// Reads the event of an entry. None: the entry has no field `event`.
 pub(super) fn decode(entry: &Entry) -> Result<Option<Event>, WireError> {
     let Some(word) = only(entry, field(EVENT))? else { return Ok(None) };
     let Some(kind) = EventKind::from_word(word) else {
@@ -36,20 +37,21 @@ pub(super) fn decode(entry: &Entry) -> Result<Option<Event>, WireError> {
     }))
 }
 
-/// The order that an event is about, whatever else is wrong with the entry. None: it is no event, or does not say.
+/// The order that an event is about, even if the rest of the entry is invalid. None: the entry is no event, or does not
+/// name its order.
 #[must_use]
 pub fn order_of_event(entry: &Entry) -> Option<OrderId> {
     first(entry, field(EVENT))?;
     OrderId::parse(first(entry, field(ORDER_ID))?).ok()
 }
 
-/// The outside's own id of an event, where it can be read, whatever else is wrong with the entry.
+/// The sender's own id of an event, even if the rest of the entry is invalid. None: the id is missing or invalid.
 #[must_use]
 pub fn reference_of_event(entry: &Entry) -> Option<EventText> {
     text(entry, REFERENCE).ok().flatten()
 }
 
-/// The fields of an event, as they stand in an entry.
+/// The fields of an event's entry.
 #[must_use]
 pub fn event_fields(event: &Event) -> Vec<(&'static str, Cow<'_, str>)> {
     let mut fields: Vec<(&'static str, Cow<'_, str>)> = vec![

@@ -1,4 +1,5 @@
-//! A result as the fields of an entry of the results stream. These have one name each, whatever those of orders are called.
+//! Writes a result to the fields of an entry in the results stream. Each of these fields has one fixed name, unlike
+//! those of orders.
 
 use super::{
     QUANTITY, TRACEPARENT, USER_ID, VOUCHER_ID,
@@ -12,7 +13,7 @@ const STEP: &str = "step";
 const ENTRY: &str = "entry";
 const AT: &str = "at";
 
-/// Gives `take` the name and the value of each field of a result, as they stand in an entry; what is not known is left out.
+/// Gives `take` the name and the value of each field of a result's entry. Unknown values are left out.
 pub fn result_fields(result: &OrderResult, mut take: impl FnMut(&'static str, &str)) {
     let mut digits = itoa::Buffer::new();
     take(ORDER_ID, digits.format(result.order.get()));

@@ -154,7 +154,8 @@ impl LockedRows {
         Ok(self.session.commit().await?)
     }
 
-    /// Rolls back the changes of the locked rows. If the server does not get this statement, the end of the session rolls back.
+    /// Rolls back the changes of the locked rows. If the server does not get this statement, the end of the session
+    /// rolls back.
     pub async fn rollback(self) {
         self.session.roll_back().await;
     }
