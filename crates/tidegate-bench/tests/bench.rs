@@ -1,4 +1,4 @@
-//! What `tidegate-bench` promises: its demo loses nothing; its benchmark runs, and what it writes has every section. It promises no
+//! Tests of `tidegate-bench`: its demo loses nothing, its benchmark runs, and the page has every section. They check no
 //! speed.
 
 use std::{fs, path::PathBuf, process::Command};
@@ -6,7 +6,7 @@ use std::{fs, path::PathBuf, process::Command};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// The program that is measured, built when `cargo test` was not asked to.
+/// The program under test. If `cargo test` did not build it, this builds it.
 fn tidegate() -> PathBuf {
     let path = PathBuf::from(env!("CARGO_BIN_EXE_tidegate-bench")).with_file_name("tidegate");
     if !path.is_file() {
@@ -27,7 +27,7 @@ fn bench(args: &[&str]) -> String {
     run(&[&["bench"][..], args].concat())
 }
 
-/// A sale that is over soon, but not before workers have compared both stores: they do after five seconds.
+/// A short sale that lasts until workers have compared both stores, which they do after five seconds.
 fn small_demo(more: &[&str]) {
     let tidegate = tidegate();
     let sale = ["--buyers=4000", "--vouchers=800", "--rate=1000", "--tidegate", tidegate.to_str().unwrap()];

@@ -1,4 +1,4 @@
-//! What the lab promises about its clusters.
+//! Tests of the lab's clusters.
 
 use sqlx::{AssertSqlSafe, Connection, Executor, MySqlConnection, Row};
 use tidegate_lab::{ClusterKind, ClusterNode, MysqlCluster, MysqlFlavour};
@@ -56,8 +56,9 @@ async fn run(node: &ClusterNode, statement: &str) -> sqlx::Result<()> {
     client.close().await
 }
 
-/// Waits for what the others have committed: a node of Galera applies that a moment later. As text, for to prepare a statement waits
-/// for nothing, and its table may not be there yet.
+/// Reads the rows that all nodes have committed. A node of Galera applies the commits of others a moment later, so the
+/// read waits for them. It is no prepared statement, because preparing waits for nothing, and the table may not exist
+/// yet.
 async fn kept(node: &ClusterNode, kind: ClusterKind) -> i64 {
     let mut client = MySqlConnection::connect(&node.url()).await.unwrap();
     if kind == ClusterKind::Galera {

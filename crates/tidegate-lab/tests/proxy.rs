@@ -1,4 +1,4 @@
-//! What the lab promises about its proxy.
+//! Tests of the lab's proxy.
 
 mod polling;
 mod redis_call;
@@ -20,7 +20,7 @@ async fn redis_behind_proxy() -> (RedisServer, Proxy) {
     (redis, proxy)
 }
 
-/// A client that sends bytes exactly as it is told.
+/// A client that sends exactly these bytes.
 struct Client(TcpStream);
 
 impl Client {
@@ -42,7 +42,7 @@ impl Client {
     async fn expect_end(&mut self) {
         let mut rest = Vec::new();
         let end = tokio::time::timeout(Duration::from_secs(10), self.0.read_to_end(&mut rest)).await;
-        // Closing with unread bytes is a reset, which is an end as well.
+        // Closing with unread bytes is a reset, which is an end, too.
         let _ = end.expect("an end in time");
         assert_eq!(String::from_utf8_lossy(&rest), "");
     }

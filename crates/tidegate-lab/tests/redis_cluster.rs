@@ -1,4 +1,4 @@
-//! What the lab promises about its Redis Cluster.
+//! Tests of the lab's Redis Cluster.
 
 use std::time::{Duration, Instant};
 
@@ -63,9 +63,9 @@ fn a_master_that_is_frozen_is_replaced_and_comes_back_as_a_replica() {
     cluster.wait_whole(SOON).unwrap();
 }
 
-/// Its replica has all that was written.
+/// Waits until the master's replica has all writes.
 fn in_step(master: &RedisNode) {
-    // WAIT on a connection of its own would be answered at once: that connection has written nothing.
+    // On a new connection, WAIT would return at once, because that connection has written nothing.
     let number = |name: &str| -> Option<u64> {
         let info = master.says(&["INFO", "replication"]).unwrap();
         let (_, rest) = info.split_once(name)?;

@@ -1,4 +1,4 @@
-//! What the lab promises about its servers.
+//! Tests of the lab's servers.
 
 mod polling;
 mod redis_call;

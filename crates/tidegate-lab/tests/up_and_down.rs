@@ -1,4 +1,4 @@
-//! What `tidegate-lab up` and `down` promise.
+//! Tests of `tidegate-lab up` and `tidegate-lab down`.
 
 mod redis_call;
 
@@ -16,7 +16,7 @@ fn lab(folder: &Path, args: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// What a line prints in a shell into which `exports` was pasted.
+/// The output of a line in a shell into which `exports` was pasted.
 fn typed(exports: &str, line: &str) -> String {
     let output = Command::new("sh").args(["-c", &format!("{exports}{line}\n")]).output().unwrap();
     assert!(output.status.success(), "{line}: {output:?}");

@@ -44,7 +44,7 @@ pub async fn consume(redis_url: &str, stop: CancellationToken) -> Result<(), Box
         Arc::clone(&counters),
         LaneSettings::default(),
     );
-    // After an outage the breaker repeats this probe. The lane goes on once Redis accepts a write.
+    // After an outage, the breaker repeats this probe. The lane continues once Redis accepts a write.
     let probe = || async { Ok(stream.probe().await?) };
     tokio::join!(lane.run(stop.clone()), breaker.run(probe, Backoff::default(), stop));
 

@@ -1,5 +1,5 @@
 //! The circuit breaker: it is open while a store is unavailable. Then the lanes read nothing, one task probes the
-//! store, and all lanes go on together afterwards.
+//! store, and all lanes continue together afterwards.
 
 use std::{
     collections::BTreeMap,

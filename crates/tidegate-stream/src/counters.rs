@@ -25,7 +25,7 @@ pub struct Counters {
     claimed: AtomicU64,
     reconnects: AtomicU64,
     causes: Arc<Causes>,
-    /// In a lock, because each burial is a round trip of its own anyway.
+    /// The reasons. A lock is fast enough, because each burial is a round trip anyway.
     reasons: Mutex<BTreeMap<&'static str, u64>>,
     sizes: Histogram,
     reads: Histogram,

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock, watch};
 
-/// The lock that all lanes of a process share. An entry that processes died of is handled alone. If it kills the
-/// process again, nothing else was in progress, so no entry is blamed for a crash that another entry in another lane
+/// The lock that all lanes of a process share. An entry that has crashed processes is handled alone. If the process
+/// crashes again, nothing else was in progress, so no entry is blamed for a crash that another entry in another lane
 /// caused.
 #[derive(Debug, Default)]
 pub struct Exclusive {

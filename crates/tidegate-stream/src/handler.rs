@@ -173,9 +173,9 @@ pub trait Handler: Send + Sync + 'static {
         let _ = entries;
     }
 
-    /// Called before the lane buries an entry without calling [`Handler::handle`]: the entry is too large, or too many
-    /// processes died of it. The payload is not read for that, and the handler should not read it. The call may come
-    /// more than once for an entry, for example if the burial fails. By default it does nothing.
+    /// Called before the lane buries an entry without calling [`Handler::handle`]: the entry is too large, or it
+    /// crashed too many processes. The payload is not read for that, and the handler should not read it. The call may
+    /// come more than once for an entry, for example if the burial fails. By default it does nothing.
     ///
     /// # Errors
     /// An [`Outage`] leaves the entry pending; the lane buries it when the stores work.

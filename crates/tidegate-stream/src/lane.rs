@@ -43,7 +43,7 @@ use crate::{
 /// reading.
 ///
 /// The pending list of the consumer in Redis holds what the lane has in progress and what it has set aside. After any
-/// failure, the lane reads that list from the start, then goes on with new entries.
+/// failure, the lane reads that list from the start, then continues with new entries.
 #[derive(Debug)]
 pub struct Lane<H> {
     reader: Reader,

@@ -25,7 +25,7 @@ pub enum Activity {
     BackingOff,
     /// The lane is paused: it has no batch in progress, and reads nothing.
     Paused,
-    /// The lane waits for another lane, which reads, or handles an entry alone that processes died of.
+    /// The lane waits for another lane, which reads, or handles an entry alone because it crashed processes.
     Yielding,
     /// The lane has ended its work.
     Stopped,

@@ -13,7 +13,7 @@ use crate::{
 /// exists, and entries may be large.
 const PAGE: u16 = 200;
 
-/// The idle time above which an entry was made claimable by this command; no real idle time is so long.
+/// The idle time above which an entry was made claimable by this command; real idle times are shorter.
 /// `lua/make_claimable.lua` has the same number.
 const TEN_YEARS_MS: u64 = 10 * 365 * 24 * 60 * 60 * 1000;
 

@@ -8,7 +8,7 @@ use std::{
 use tokio::sync::watch;
 
 /// A pause switch that all lanes of a process share. It may be on for several reasons at a time, and each reason is set
-/// and ended independently. Reading goes on when no reason is left.
+/// and ended independently. The lanes read again when no reason is left.
 #[derive(Debug, Default)]
 pub struct PauseSwitch {
     held: watch::Sender<BTreeMap<&'static str, Instant>>,

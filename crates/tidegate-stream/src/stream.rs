@@ -224,8 +224,8 @@ impl Stream {
     /// and a batch that is sent over one that is still broken would fail.
     ///
     /// # Errors
-    /// As for [`Stream::ensure_group`]. A Redis at its memory limit is no error: the lanes can still process the entries
-    /// that are in the stream, and settling them makes room.
+    /// As for [`Stream::ensure_group`]. A Redis at its memory limit is no error: the lanes can still process the
+    /// entries that are in the stream, and settling them makes room.
     pub async fn probe(&self) -> Result<(), StreamError> {
         match self.restore_group().await {
             Err(StreamError::Redis(error)) if error.is_out_of_memory() => {}

@@ -1,4 +1,4 @@
-//! What the audit finds, and what it does not mistake for a fault, on real servers.
+//! Tests of the audit, on real servers: the faults that it finds, and correct states that it must not report.
 
 use std::{collections::HashMap, sync::Mutex, time::Instant};
 
@@ -27,19 +27,19 @@ use tokio_util::sync::CancellationToken;
 
 const VOUCHER: i64 = 10;
 
-/// What the journal of voucher 10 holds.
+/// The content of the journal of voucher 10.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Journal {
-    /// Every movement of its stock, and rows name their entries.
+    /// Every movement of the stock; the rows name their entries.
     Complete,
-    /// Orders, as where another program loaded the stock and writes the rows.
+    /// Orders only, as if another program had loaded the stock and wrote the rows.
     Orders,
 }
 
-/// Both stores with voucher 10, of which 100 units were loaded, and a group that reads.
+/// Both stores with voucher 10 and its 100 loaded units, and a group that reads.
 struct World {
     journal: Journal,
-    /// By order.
+    /// The entries by order.
     entries: Mutex<HashMap<i64, EntryId>>,
     redis: Pool,
     mysql: MySqlPool,
@@ -117,7 +117,7 @@ impl World {
         Ok(i64::try_from(server_time_ms(&self.redis).await?)?)
     }
 
-    /// As the script does: stock, journal, stream. User n has order n. Returns the entry.
+    /// Admits an order as the script does: stock, journal, stream. User n has order n. Returns the entry.
     async fn admit(&self, order: i64) -> Result<EntryId> {
         self.redis("DECR seckill:stock:10").await?;
         let at_ms = match self.journal {
@@ -148,7 +148,7 @@ impl World {
         Ok(())
     }
 
-    /// As the ledger does: the row and its unit, in one transaction.
+    /// Writes an order as the ledger does: the row and its unit, in one transaction.
     async fn write(&self, order: i64) -> Result<()> {
         let entry = self.entries.lock().expect("no panic").get(&order).copied();
         let entry = entry.filter(|_| self.journal == Journal::Complete);
@@ -205,7 +205,8 @@ impl World {
 async fn a_clean_state_with_orders_of_every_fate_holds() -> Result<()> {
     for world in World::both().await? {
         world.sell(3).await?;
-        // Released; dead; dead without an order in it; written but not settled; pending; undelivered.
+        // Order 4 is released; 5 is dead, and so is an entry without an order. 6 is written but not settled, 7 is
+        // pending, and 8 is undelivered.
         let released = world.admit(4).await?;
         let dead = world.admit(5).await?;
         let unreadable = world.append("userId x").await?;
@@ -218,11 +219,11 @@ async fn a_clean_state_with_orders_of_every_fate_holds() -> Result<()> {
         world.bury(unreadable, &[("userId", "x")]).await?;
         world.write(6).await?;
         world.admit(8).await?;
-        // Cancelled since, with its unit released on both sides.
+        // Order 3 is cancelled since, and its unit is released on both sides.
         world.sql("UPDATE tb_voucher_order SET status = 4, slot = NULL WHERE id = 3").await?;
         world.sql("UPDATE tb_seckill_voucher SET stock = stock + 1").await?;
         world.release(3).await?;
-        // Known to MySQL only.
+        // An order that only MySQL knows.
         world.write(1000).await?;
         let is_taken = world.journal == Journal::Orders;
         if is_taken {
@@ -261,7 +262,7 @@ async fn an_order_that_was_acknowledged_and_not_written_is_lost() -> Result<()> 
             (voucher.offences.lost.orders.total, &voucher.offences.lost.orders.first[..]),
             (1, &["3".to_owned()][..])
         );
-        // Also when its entry has been trimmed away: the journal remembers it.
+        // The journal still knows the order after its entry has been trimmed.
         world.redis("XTRIM stream.orders MAXLEN 0").await?;
         let voucher = world.audit_voucher().await?;
         assert_eq!(
@@ -295,7 +296,7 @@ async fn an_order_without_an_admission_is_found_by_its_entry() -> Result<()> {
     assert_eq!((span.in_stream, span.entries), (1, Some((entry, entry))));
     world.write(50).await?;
     assert_eq!(counts().await?, (3, 3, 0, vec![]));
-    // Its letter says all that is known of another.
+    // The dead letter is the only trace of another order.
     let dead = world.append("userId 51 voucherId 10 id 51").await?;
     world.deliver(1).await?;
     world.bury(dead, &[("userId", "51"), ("voucherId", "10"), ("id", "51")]).await?;
@@ -305,7 +306,8 @@ async fn an_order_without_an_admission_is_found_by_its_entry() -> Result<()> {
         (4, 3, 1, 0)
     );
     assert_eq!(voucher.failures(), Vec::<String>::new());
-    // Without its entry, Redis does not know the order that was written, and the letter stands for the other.
+    // Without its entry, Redis does not know the order that was written, and the dead letter is the only trace of the
+    // other.
     world.redis("XTRIM stream.orders MAXLEN 0").await?;
     let voucher = world.audit_voucher().await?;
     assert_eq!(
@@ -556,7 +558,7 @@ fn memory_kib(name: &str) -> Result<u64> {
 async fn an_order_whose_slot_and_status_contradict_each_other_is_a_finding_of_its_own() -> Result<()> {
     for world in World::both().await? {
         world.sell(4).await?;
-        // 1 is cancelled as it should be; of 2 and 3, somebody changed one column and forgot the other.
+        // 1 is cancelled correctly. In the rows of 2 and 3, one column was changed and the other forgotten.
         let back = "UPDATE tb_seckill_voucher SET stock = stock + 1 WHERE voucher_id = 10";
         world
             .sql(&format!("UPDATE tb_voucher_order SET status = 4, slot = NULL WHERE id = 1; {back}"))
@@ -565,7 +567,7 @@ async fn an_order_whose_slot_and_status_contradict_each_other_is_a_finding_of_it
         assert_eq!(world.audit().await?.failures(), Vec::<String>::new());
         world.sql("UPDATE tb_voucher_order SET status = 6 WHERE id = 2").await?;
         world.sql("UPDATE tb_voucher_order SET slot = NULL WHERE id = 3").await?;
-        // Whether their units went back, nobody can tell: neither none, nor one, nor two of them are called wrong as well.
+        // The audit cannot know whether their units were released, so it accepts none, one or two of them.
         let what = "voucher 10: 2 orders are neither live nor cancelled (status 4 or 6 with a slot, or no slot with another \
                     status): 2, 3";
         for _ in 0..3 {

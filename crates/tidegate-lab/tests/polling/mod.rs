@@ -1,8 +1,8 @@
-//! Waiting for what will be so, with a deadline.
+//! Polling with a deadline.
 
 use std::time::{Duration, Instant};
 
-/// Asks until it is so; panics after ten seconds.
+/// Polls until the condition is true; panics after ten seconds.
 pub fn eventually(what: &str, is_so: impl Fn() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(10);
     while !is_so() {

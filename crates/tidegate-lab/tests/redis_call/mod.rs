@@ -1,4 +1,4 @@
-//! One command to a Redis, past every proxy.
+//! One command to a Redis, without a proxy.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};

@@ -1,4 +1,4 @@
-//! Errors of operations as people see them: with all that stands behind them, and each text once.
+//! Tests of error texts of operations: an error prints all its causes, and each text once.
 
 use fred::error::Error;
 

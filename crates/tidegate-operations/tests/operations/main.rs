@@ -1,3 +1,3 @@
-//! What operations promise, shown on real servers.
+//! Tests of operations, on real servers.
 
 mod error_texts;

@@ -11,7 +11,8 @@ use super::{RebuildPlan, VoucherReport};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
 #[serde(tag = "reason", rename_all = "snake_case")]
 pub enum RebuildRefusal {
-    /// Some live workers do not report their work in progress, because they are of an older version or stand still.
+    /// Some live workers do not report their work in progress, because they are of an older version or have stopped
+    /// working.
     #[error(
         "these workers do not report their work in progress, because they are of an older version, or stand still: {}",
         workers.join(", ")

@@ -15,7 +15,8 @@ use super::{
 };
 
 impl Repair<'_> {
-    /// Corrects the counters of limits. This follows the repair of orders, which changes the uses, so both sides are compared again.
+    /// Corrects the counters of limits. This follows the repair of orders, which changes the uses, so both sides are
+    /// compared again.
     pub(super) async fn set_counters(
         &self,
         plan: &RepairPlan,

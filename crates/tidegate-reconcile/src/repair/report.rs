@@ -54,8 +54,8 @@ pub struct RepairCounts {
     pub refused: u64,
     /// Events that the repeated run recorded.
     pub events: u64,
-    /// Orders and users that had changed since the comparison, so they were not repaired. The report names the first under
-    /// `returned`.
+    /// Orders and users that had changed since the comparison, so they were not repaired. The report names the first
+    /// under `returned`.
     #[serde(rename = "returned_count")]
     pub returned: u64,
 }

@@ -19,7 +19,7 @@ pub(crate) struct Claimed {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Fetched {
     pub(crate) delivery: Delivery,
-    /// Entries that too many processes died of, each with the number of these crashes.
+    /// Entries that crashed too many processes, each with the number of these crashes.
     pub(crate) withheld: Vec<(EntryId, u32)>,
     /// The number of ids that the script handled; the batch had no room for the rest.
     pub(crate) looked: usize,

@@ -1,4 +1,4 @@
-//! Entries that processes died of: each is handled alone, and buried if processes still die.
+//! Entries that crashed processes: each is handled alone, and buried if processes still crash.
 
 use std::time::{Duration, Instant};
 
@@ -27,7 +27,7 @@ pub(super) const CRASHES_IN_COMPANY: u32 = 2;
 const CRASHES: u32 = CRASHES_IN_COMPANY + 3;
 
 impl<H: Handler> Lane<H> {
-    /// Buries entries that too many processes died of, and isolates those that fewer processes died of.
+    /// Buries entries that crashed too many processes, and isolates those that crashed fewer.
     pub(super) async fn isolate_or_bury(
         &self,
         state: &mut LaneState,
@@ -61,7 +61,7 @@ impl<H: Handler> Lane<H> {
         Ok(fetched.delivery)
     }
 
-    /// Handles entries that processes died of, each alone: with nothing else in progress in the whole process.
+    /// Handles entries that crashed processes, each alone: with nothing else in progress in the whole process.
     pub(super) async fn process_alone(
         &self,
         state: &mut LaneState,

@@ -41,7 +41,7 @@ const SHARE_OF_TIME_ALONE: u32 = 16;
 /// The delay by which the lane that was alone last comes later after such a rest, so that other lanes come first.
 const GIVE_WAY: Duration = Duration::from_millis(200);
 
-/// The cause of entries that processes died of: each is handled alone.
+/// The cause of entries that crashed processes: each is handled alone.
 pub(crate) const KILLED_WORKER: &str = "killed_worker";
 
 const ALONE: Cause = Cause::new(KILLED_WORKER, 0);

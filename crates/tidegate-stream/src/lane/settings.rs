@@ -20,7 +20,8 @@ pub struct LaneSettings {
     pub set_aside_max: usize,
     /// The time that a read waits for new entries. A stop signal ends the wait.
     pub block: Duration,
-    /// The delay before an entry that was set aside is tried again for the first time. It grows with each try, up to 2 s.
+    /// The delay before an entry that was set aside is tried again for the first time. It grows with each try, up to 2
+    /// s.
     pub retry: Duration,
     /// The idle time after which other consumers claim an entry. A lane resets the idle time of its entries three times
     /// within it.

@@ -65,9 +65,9 @@ pub(crate) struct ReadAhead {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unhandled {
     Nothing,
-    /// There are ids of entries that the batch before had no room for; no process has them in progress.
+    /// The lane has ids of entries for which the batch before had no room; no process has them in progress.
     OutOfHand,
-    /// There is a batch that was read ahead; Redis handed over none of it before `since`.
+    /// The lane has a batch that was read ahead; Redis handed over none of it before `since`.
     InProgress {
         since: Instant,
     },
@@ -229,8 +229,8 @@ impl LaneState {
         }
     }
 
-    /// Ends a turn of this lane. Other lanes may then handle an entry alone, unless this lane has entries that count as in progress
-    /// or come next.
+    /// Ends a turn of this lane. Other lanes may then handle an entry alone, unless this lane has entries that count as
+    /// in progress or come next.
     pub(crate) fn end_turn(&mut self) {
         if !self.counts_crashes && self.unhandled() == Unhandled::Nothing {
             self.shared = None;

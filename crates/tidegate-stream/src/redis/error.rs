@@ -29,7 +29,7 @@ impl RedisError {
         Self(error)
     }
 
-    /// Like [`RedisError::new`], but adds the name of the key if it has the wrong type: Redis does not name it.
+    /// Like [`RedisError::new`], but adds the name of the key if it has the wrong type, because Redis does not name it.
     pub(crate) fn of_key(key: &str, error: Error) -> Self {
         if !error.details().starts_with("WRONGTYPE") {
             return Self(error);
@@ -68,8 +68,8 @@ impl RedisError {
     }
 
     /// Whether Redis works, but refuses this write. The key has the wrong type, the memory limit is reached, a
-    /// permission is missing, or the stream has used its last possible id. That is no outage: everything else can go
-    /// on.
+    /// permission is missing, or the stream has used its last possible id. That is no outage: everything else can
+    /// continue.
     #[must_use]
     pub fn is_refusal(&self) -> bool {
         // `contains`, not `starts_with`: before Redis 7, an error from within a script has a text before it.

@@ -9,7 +9,7 @@ use tokio::sync::broadcast::{
 /// A watcher of some connections, which reports whether one of them has reconnected.
 ///
 /// The client reports a reconnect before the first reply comes over the new connection. So if no reconnect is reported
-/// after a reply, that reply came over the connection of before.
+/// after a reply, that reply came over the old connection.
 #[derive(Debug)]
 pub struct Reconnects(Vec<Receiver<Server>>);
 

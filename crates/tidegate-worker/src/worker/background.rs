@@ -40,12 +40,12 @@ pub struct Routine {
 }
 
 impl Routine {
-    /// One pause, also before the first run and after a failure.
+    /// Creates a routine with one pause, also before the first run and after a failure.
     pub fn new(name: &'static str, every: Duration) -> Self {
         Self { name, first_pause: every, every, after_failure: every }
     }
 
-    /// The same without a pause before the first run.
+    /// Returns the routine without a pause before the first run.
     pub fn without_first_pause(self) -> Self {
         Self { first_pause: Duration::ZERO, ..self }
     }

@@ -46,8 +46,8 @@ impl Name {
         Self { leases, redis, key, name: name.to_owned(), token, ttl }
     }
 
-    /// Takes the consumer name for this worker. The heartbeat of a killed process stays for a while, and this waits until it expires. If the
-    /// heartbeat is renewed in the meantime, a live process has the name.
+    /// Takes the consumer name for this worker. The heartbeat of a killed process stays for a while, and this waits
+    /// until it expires. If the heartbeat is renewed in the meantime, a live process has the name.
     pub async fn take(&self) -> anyhow::Result<()> {
         let (began, mut remaining) = (Instant::now(), None);
         while !self.beat().await? {

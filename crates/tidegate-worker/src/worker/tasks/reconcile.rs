@@ -239,8 +239,8 @@ impl Reconciler {
     }
 }
 
-/// Whether so much time has passed. A clock that was set back must not prevent a comparison. The last comparison may
-/// end some milliseconds after now, because that time is the sum of two clocks; this does not make another one due.
+/// Whether the time `every` has passed. A clock that was set back must not prevent a comparison. The last comparison
+/// may end some milliseconds after now, because that time is the sum of two clocks; this does not make another one due.
 fn is_over(last_ms: i64, now_ms: i64, every: Duration) -> bool {
     u128::from(last_ms.abs_diff(now_ms)) >= every.as_millis()
 }
