@@ -17,7 +17,7 @@ use tidegate_orders::{
 };
 use tidegate_stream::Script;
 
-/// As `Admissions` does it: a stock of ten, and one order that stands already, so that every key is there.
+/// A sale with a stock of ten. One order is admitted already, so all keys exist.
 async fn with_a_sale() -> Result<Fixture> {
     let fixture = Fixture::new().await?;
     let window = SaleWindow { begin: Some(Timestamp::now() - SignedDuration::from_hours(1)), end: None };
@@ -36,7 +36,8 @@ fn scripts() -> [Script; 5] {
     ]
 }
 
-/// Calls a script past the types of `RedisStore`. Of many answers, which must be alike, the first.
+/// Calls a script past the types of the gate. If the script returns several answers, they must be equal, and the first
+/// one is returned.
 async fn raw(fixture: &Fixture, script: &Script, keys: &[&str], args: &[&str]) -> Result<i64, String> {
     let keys = keys.iter().map(|key| (*key).into()).collect();
     let args = args.iter().map(|arg| Value::from(*arg)).collect();
@@ -48,7 +49,7 @@ async fn raw(fixture: &Fixture, script: &Script, keys: &[&str], args: &[&str]) -
     reply.as_i64().ok_or_else(|| format!("{reply:?}"))
 }
 
-/// Of one order that comes alone, and of two in one call.
+/// The errors of an order that comes alone, and of two orders in one call.
 async fn errors(fixture: &Fixture) -> Vec<ScriptError> {
     let alone = fixture.store.admissions().admit(&admission(2, 2)).await;
     let together = fixture.store.admissions().admit_all(&[admission(2, 2), admission(3, 3)]).await;
@@ -72,7 +73,7 @@ async fn fifty_tasks_race_for_a_hundred_units_and_a_hundred_different_users_get_
     let tasks: Vec<_> = (0..50)
         .map(|task| {
             let fixture = Arc::clone(&fixture);
-            // 150 users, each of whom tries twice, from two tasks.
+            // 150 users. Each of them tries twice, from two tasks.
             let attempts = (task * 6..task * 6 + 6).map(|at| admission(1000 + at, 1 + at % 150));
             tokio::spawn(async move {
                 let mut admitted = Vec::new();
@@ -127,7 +128,7 @@ async fn an_order_whose_reply_was_lost_is_admitted_and_stands_in_the_stream_once
     );
     let wanted = admission(693_106_606_080_001, 2);
     let lost = proxy.drop_next_reply("693106606080001");
-    // The client sends it again by itself; whoever asks once more hears the same.
+    // The client sends the call again by itself. A repeated request gets the same answer.
     assert_eq!(store.admissions().admit(&wanted).await?, AdmitReply::AdmittedBefore);
     lost.reached().await?;
     assert!(store.admissions().admit(&wanted).await?.is_admitted());
@@ -136,18 +137,18 @@ async fn an_order_whose_reply_was_lost_is_admitted_and_stands_in_the_stream_once
     Ok(())
 }
 
-/// On one thread all callers are in the queue before the first call is on its way.
+/// On one thread, all callers are in the queue before the first call is sent.
 #[tokio::test]
 async fn callers_who_come_at_the_same_time_go_together_and_each_hears_of_its_own_order() -> Result<()> {
     let fixture = Fixture::new().await?;
     fixture.store.sales().load(voucher(), 100, SaleWindow::default()).await?;
-    // The scripts are known from now on.
+    // These calls load the scripts.
     let first = fixture.store.admissions().admit_all(&[admission(1, 1), admission(2, 2)]).await;
     assert!(first.iter().all(|reply| matches!(reply, Ok(AdmitReply::Admitted))), "{first:?}");
     assert_eq!(fixture.store.admissions().admit(&admission(3, 3)).await?, AdmitReply::Admitted);
     fixture.typed("CONFIG RESETSTAT").await?;
 
-    // Each user comes twice.
+    // Two orders of each user.
     let wanted: Vec<_> = (0..200).map(|at| admission(1000 + at, 1000 + at / 2)).collect();
     let replies = join_all(wanted.iter().map(|wanted| fixture.store.admissions().admit(wanted))).await;
     let mut admitted = HashSet::new();
@@ -161,7 +162,7 @@ async fn callers_who_come_at_the_same_time_go_together_and_each_hears_of_its_own
     let in_stream: HashSet<_> = fixture.orders().await?.iter().skip(3).map(|order| order.id).collect();
     assert_eq!(in_stream, admitted);
 
-    // Two that found nobody, three full ones, and one with who was left.
+    // Two calls that found an empty queue, three full ones, and one with the rest.
     let stats: String = fixture.typed("INFO commandstats").await?.convert()?;
     assert!(stats.contains("cmdstat_evalsha:calls=6,"), "{stats}");
     Ok(())
@@ -176,7 +177,7 @@ async fn a_caller_who_does_not_wait_any_more_holds_up_nobody_and_wants_nothing()
     for caller in &mut callers {
         assert!(futures_util::poll!(caller).is_pending());
     }
-    // The first is on its way, the last is not.
+    // The first call was sent, the last was not.
     drop((callers.pop(), callers.remove(0)));
     for reply in join_all(callers).await {
         assert_eq!(reply?, AdmitReply::Admitted);
@@ -195,7 +196,7 @@ async fn orders_whose_common_reply_was_lost_stand_in_the_stream_once() -> Result
         connect(&proxy.url_for(&fixture.redis), 1).await?,
         KeyTemplates::default(),
     );
-    // So that the reply that is lost is not the one that says NOSCRIPT.
+    // These calls load the script, so that the lost reply is not the one with NOSCRIPT.
     store.admissions().admit_all(&[admission(1, 1), admission(1, 1)]).await;
     let wanted = [admission(693_106_606_080_001, 2), admission(693_106_606_080_002, 3)];
     let lost = proxy.drop_next_reply("693106606080001");
@@ -243,7 +244,7 @@ async fn an_order_whose_release_lost_its_reply_is_released_once() -> Result<()> 
         connect(&proxy.url_for(&fixture.redis), 1).await?,
         KeyTemplates::default(),
     );
-    // So that the reply that is lost is not the one that says NOSCRIPT.
+    // This call loads the script, so that the lost reply is not the one with NOSCRIPT.
     assert_eq!(store.releases().release(&release(1, 1)).await?, ReleaseReply::Released);
     let lost = proxy.drop_next_reply("693106606080001");
     assert_eq!(store.releases().release(&release(order, 2)).await?, ReleaseReply::ReleasedBefore);
@@ -274,7 +275,7 @@ async fn a_server_that_forgot_its_scripts_is_taught_them_again_unseen() -> Resul
     Ok(())
 }
 
-/// More than one call takes, of two vouchers, for two reasons, one of an id that is somebody else's.
+/// More releases than one call takes, for two vouchers and two reasons. Another user has one of the ids.
 #[tokio::test(flavor = "multi_thread")]
 async fn of_many_that_are_released_each_has_its_own_answer_in_its_own_place() -> Result<()> {
     let fixture = Fixture::new().await?;
@@ -311,7 +312,7 @@ async fn of_many_that_are_released_each_has_its_own_answer_in_its_own_place() ->
         fixture.store.sales().read_voucher(voucher()).await?.stock,
         fixture.store.sales().read_voucher(other).await?.stock,
     );
-    // Order 79 was admitted, and nothing was released by its id.
+    // Order 79 was admitted, and the release under its id was refused.
     assert_eq!(stocks, (Some(1_000 - 1 + units(voucher()) - 1), Some(1_000 + units(other))));
     Ok(())
 }
@@ -327,7 +328,7 @@ async fn ids_beyond_2_to_the_53_and_the_callers_trace_pass_the_gate_exactly() ->
     let [(order, trace)] = &fixture.traced_orders().await?[..] else { panic!("one order") };
     assert_eq!((order.id, order.user, order.quantity), (wanted.order, wanted.user, wanted.quantity));
     assert_eq!(trace.as_deref(), Some(TRACE.as_bytes()));
-    // A neighbour that a double could not tell from it.
+    // An id that is the same number as a double.
     let neighbour = admission(i64::MAX - 1, 9_007_199_254_740_992);
     assert_eq!(fixture.store.admissions().admit(&neighbour).await?, AdmitReply::Admitted);
     assert_eq!(fixture.store.sales().read_voucher(voucher()).await?.buyers, 2);
@@ -348,7 +349,7 @@ async fn an_invalid_traceparent_does_not_cost_the_order() -> Result<()> {
 async fn the_same_order_with_another_quantity_is_an_error_also_when_all_is_sold() -> Result<()> {
     let fixture = with_a_sale().await?;
     let mut more = admission(1, 1);
-    // 1 is where 12 begins, and the other way round.
+    // The digits of 12 begin with those of 1, and the other way round.
     more.quantity = Quantity::try_from(12)?;
     let mut other = admission(2, 2);
     other.quantity = Quantity::try_from(2)?;
@@ -683,7 +684,7 @@ async fn a_missing_or_bad_argument_is_an_error_that_leaves_no_trace() -> Result<
     calls.push((&load, &LOAD_KEYS[..1], vec!["5", "", ""]));
     for (script, keys, args) in calls {
         let reply = raw(&fixture, script, keys, &args).await;
-        // The one that looks at the stock before anything else, for most callers in a rush end there.
+        // `admit.lua` reads the stock before all other checks, because most requests of a rush end there.
         let begins_with_the_stock = std::ptr::eq(script, &admit) && keys.is_empty();
         let is_error = |error: &String| begins_with_the_stock || error.contains("BADARG");
         assert!(reply.as_ref().is_err_and(is_error), "{keys:?} {args:?}: {reply:?}");
@@ -785,7 +786,7 @@ async fn a_voucher_that_is_on_sale_is_not_loaded_again_and_one_whose_sale_ended_
     let state = fixture.store.sales().read_voucher(voucher()).await?;
     let paused = Pause::Paused(PauseScope::Own);
     assert_eq!((state.stock, state.window, state.pause), (Some(50), SaleWindow::default(), paused));
-    // Whoever bought in the first sale has an order still.
+    // A buyer of the first sale still has an order.
     assert!(fixture.store.sales().resume(voucher(), PauseScope::Own).await?);
     assert_eq!(fixture.store.admissions().admit(&admission(2, 1)).await?, AdmitReply::UserHasOrder);
     Ok(())

@@ -1,5 +1,5 @@
-//! How often the worker allocates memory for an order, from the reply of Redis to the acknowledgement. The clients of both stores are
-//! included.
+//! How often the worker allocates memory for an order, from the reply of Redis to the acknowledgement. The clients of
+//! both stores are included.
 
 use std::time::Duration;
 
@@ -10,16 +10,17 @@ use crate::drain::Drain;
 
 const ORDERS: i64 = 20_000;
 const BATCH: usize = 1_000;
-/// 5 % more than there were when this was written. The client of Redis makes nine for the parts of an entry, we one for its fields.
+/// 5 % more than when this test was written. The Redis client makes nine allocations for the parts of an entry, and the
+/// worker one for its fields.
 const MOST: f64 = 11.3;
 
-/// On one thread: only what a thread allocates itself is counted, whatever other tests do.
+/// On one thread, because the counter counts the allocations of this thread only, whatever other tests do.
 #[test]
 fn plain_orders_in_full_batches_take_so_many_allocations_each_and_no_more() -> Result<()> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let mut drain = runtime.block_on(Drain::open())?;
     let mut each = MOST;
-    // The first time, sessions are opened and buffers grow.
+    // The first run opens sessions, and its buffers grow.
     for _ in 0..2 {
         runtime.block_on(drain.fill(ORDERS))?;
         let mut took = Ok(Duration::ZERO);

@@ -1,4 +1,5 @@
-//! Compaction a journal: what is final goes, the sum stays, and what is left does what it did, on a real Redis.
+//! Tests of compaction, on a real Redis: final orders leave the journal, the sum stays, and all scripts answer as
+//! before.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +16,7 @@ async fn note(fixture: &Fixture, field: &str) -> Result<Option<String>> {
     Ok(fixture.pool.hget(fixture.store.keys().journal(voucher()), field).await?)
 }
 
-/// By field.
+/// The journal, by field.
 async fn journal(fixture: &Fixture) -> Result<BTreeMap<String, String>> {
     Ok(fixture.pool.hgetall(fixture.store.keys().journal(voucher())).await?)
 }
@@ -124,7 +125,7 @@ async fn a_shortened_order_is_admitted_before_belongs_to_its_user_and_is_release
     }
     assert_eq!(fixture.store.admissions().admit(&admission(4, 4)).await?, AdmitReply::Released);
     assert_eq!(expect_sum(&fixture).await?, 99);
-    // What was shortened, released and is final by now goes with a change of 0.
+    // Notes that are short, released and final by now leave the journal with a change of 0.
     let removed = read(&fixture, 3..=5, OrderCompaction::remove).await?;
     assert_eq!(compact(&fixture, &removed).await?, (3, 0, 0));
     let purged = fixture.store.journals().snapshot(voucher()).await?.purged.context("it is compacted")?;

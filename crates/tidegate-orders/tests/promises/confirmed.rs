@@ -1,4 +1,5 @@
-//! "Admitted" is said only when replicas have the order: on a real replica that stands still, comes back, or takes over.
+//! Tests of confirmation by replicas: the gate reports an order as admitted only when replicas have it. A real replica
+//! stalls, returns or takes over.
 
 use std::{
     num::NonZeroU32,
@@ -17,7 +18,7 @@ use crate::fixture::{Fixture, connect, connect_with_patience};
 
 const WITHIN: Duration = Duration::from_millis(100);
 
-/// A fixture with a replica, and a store that waits for it over so many connections.
+/// A fixture with a replica, and a gate that waits for it over this many connections.
 struct Replicated {
     fixture: Fixture,
     replica: RedisServer,
@@ -31,7 +32,7 @@ impl Replicated {
         Self::over(fixture, &url, connections).await
     }
 
-    /// Its calls that wait go to this URL.
+    /// Starts a replica, and a gate whose waiting calls go to this URL.
     async fn over(fixture: Fixture, url: &str, connections: usize) -> Result<Self> {
         let port = fixture.redis.port().to_string();
         let replica = RedisServer::options().args(["--replicaof", "127.0.0.1", &port]).start()?;
@@ -81,7 +82,7 @@ async fn an_order_counts_as_admitted_once_a_replica_has_it_and_as_unsure_until_t
     assert_eq!(on.store.admissions().admit(&wanted(1)).await?, AdmitReply::Admitted);
     assert!(on.replica_has(1).await?);
     on.replica.stop()?;
-    // Whether it is new, or was admitted before over another connection; alone and together.
+    // The order is new, or was admitted before over another connection; it comes alone, or with others.
     let single = on.store.admissions().admit(&wanted(2)).await;
     ensure!(is_unconfirmed(&single), "{single:?}");
     for _ in 0..3 {
@@ -96,7 +97,7 @@ async fn an_order_counts_as_admitted_once_a_replica_has_it_and_as_unsure_until_t
     ensure!(before.iter().all(is_unconfirmed), "{before:?}");
     let error = single.unwrap_err().to_string();
     assert_eq!(error, "order 2 is admitted, but not confirmed: 0 of 1 replicas had it within 100 ms");
-    // A refusal waits for nothing.
+    // A refusal does not wait.
     let begun = Instant::now();
     let refused = on.store.admissions().admit(&Admission { order: 5.try_into()?, ..wanted(1) }).await;
     assert_eq!(refused?, AdmitReply::UserHasOrder);
@@ -124,7 +125,7 @@ async fn requests_under_keys_wait_together_and_an_unsure_answer_names_the_order_
         let asked = Admission { order: order.try_into().expect("an order id"), ..wanted(user) };
         on.store.admissions().admit_by_key(&key, &asked).await
     };
-    // Some have a key, others have none.
+    // Some orders have an idempotency key, the others have none.
     let keyed = join_all((1..=CALLERS).map(|user| ask(user, user)));
     let others: Vec<Admission> = (1..=CALLERS).map(|user| wanted(1000 + user)).collect();
     let others = join_all(others.iter().map(|asked| on.store.admissions().admit(asked)));
@@ -156,7 +157,7 @@ async fn a_connection_that_is_made_anew_before_the_wait_confirms_nothing() -> Re
     let url = proxy.url_for(&fixture.redis);
     let on = Replicated::over(fixture, &url, 1).await?;
     let began = Instant::now();
-    // On a slow disk, a replica may have the first one late.
+    // On a slow disk, the replica may get the first order late.
     while is_unconfirmed(&on.store.admissions().admit(&wanted(1)).await) {
         ensure!(began.elapsed() < Duration::from_secs(30), "the replica never has it");
     }
@@ -194,7 +195,7 @@ async fn callers_wait_side_by_side_and_what_was_confirmed_outlives_the_master() 
             confirmed
         });
     }
-    // In the middle of it.
+    // The master dies while callers are waiting.
     while on.fixture.orders().await?.len() < 100 {}
     on.fixture.redis.kill9()?;
     let confirmed = callers.join_all().await.concat();
@@ -242,7 +243,7 @@ async fn files_are_waited_for_where_that_is_wanted_and_a_server_that_cannot_says
     Ok(())
 }
 
-/// What callers were told in a while, by how long each waited.
+/// Admits orders for a while. Returns the ids that were reported as admitted, and how long each caller waited.
 async fn admit_for(
     store: &RedisStore,
     callers: i64,
@@ -262,7 +263,7 @@ async fn admit_for(
                 }
                 match store.admissions().admit(&wanted(id)).await {
                     Ok(AdmitReply::Admitted) => (told.push(id), waited.push(begun.elapsed())),
-                    // A caller gives up: nobody has told it that it has an order.
+                    // The caller gives up. It got no confirmation of this order.
                     _ => break,
                 };
             }
@@ -276,7 +277,7 @@ async fn admit_for(
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "a minute, and its figures need a release build: `just failovers`"]
 async fn twenty_failovers_and_what_a_wait_costs() -> Result<()> {
-    // Nobody waits for long for a master that is dead.
+    // Calls to a dead master fail soon.
     let plain = async |fixture: &Fixture| {
         let pool = connect_with_patience(&fixture.redis.url(), 2, Duration::from_secs(1)).await?;
         anyhow::Ok(RedisStore::with_default_names(pool, KeyTemplates::default()))

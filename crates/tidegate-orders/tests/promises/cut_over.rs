@@ -1,4 +1,4 @@
-//! New keys for a sale take the place of the old ones in one step, with what came into the stream in the last snapshot.
+//! Tests of the cut-over: new keys of a sale replace the old ones in one step, with the entries that came last.
 
 use anyhow::Result;
 use tidegate_orders::{
@@ -13,7 +13,7 @@ fn new_sale(stock: i64, last: EntryId) -> NewSale {
     NewSale { stock, last, window: SaleWindow::default(), has_limits: false, change: None }
 }
 
-/// An order of user 50 and the movements of the sale, of which 10 units are left.
+/// A staged sale with 10 units left: an order of user 50, and the movements of the whole sale.
 async fn staged(fixture: &Fixture) -> Result<StagedSale> {
     let id = rebuild_id();
     let mut staged = StagedSale::new(fixture.store.keys(), voucher(), &id);

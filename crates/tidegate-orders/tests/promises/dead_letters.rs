@@ -1,4 +1,4 @@
-//! The scripts that end a dead letter: once, in one step, and a refusal leaves no trace.
+//! Tests of the scripts that end a dead letter: each ends it once, in one step, and a refusal leaves no trace.
 
 use std::collections::BTreeMap;
 
@@ -68,7 +68,7 @@ fn order_fields(order: i64, user: i64, quantity: i64) -> Vec<(Bytes, Bytes)> {
     numbers.map(|(name, number)| (name.into(), number.to_string().into())).into()
 }
 
-/// Counts how often each reply came.
+/// Counts each reply.
 fn counted<T: std::fmt::Debug>(replies: impl IntoIterator<Item = T>) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
     for reply in replies {
@@ -104,7 +104,7 @@ async fn a_letter_goes_back_once_byte_for_byte_with_its_history() -> Result<()> 
         fields.clear();
         morgue.fixture.typed("FLUSHALL").await?;
     }
-    // One more is more than Lua can pass on.
+    // One more field is more than Lua can pass on.
     let letter = morgue.buried(&vec![("a".into(), "b".into()); 8_000]).await?;
     let before = morgue.fixture.everything().await?;
     ensure!(morgue.letters.requeue(&letter).await.is_err());
@@ -117,7 +117,7 @@ async fn however_many_ask_at_once_an_order_is_released_once() -> Result<()> {
     let morgue = Morgue::new().await?;
     morgue.fixture.typed("SET seckill:stock:7 10").await?;
     morgue.fixture.typed("SADD seckill:order:7 1").await?;
-    // Two letters of one order, as after a group was made again, and ten operators.
+    // Two letters of one order, as after a group was created again, and ten operators.
     let twins = [morgue.buried_order(5, 1, 2).await?, morgue.buried_order(5, 1, 2).await?];
     let asked = (0..10).map(|at| morgue.cancel(&twins[at % 2], UserAfter::Freed));
     let replies = futures_util::future::try_join_all(asked).await?;
@@ -130,7 +130,7 @@ async fn however_many_ask_at_once_an_order_is_released_once() -> Result<()> {
     ensure!(morgue.fixture.typed("GET seckill:stock:7").await?.as_i64() == Some(12));
     ensure!(morgue.fixture.typed("SCARD seckill:order:7").await?.as_i64() == Some(0));
     ensure!(morgue.lengths().await? == (0, 0), "a group that is made again brings nothing back");
-    // Whoever goes by the journal hears of it.
+    // A caller that releases by the journal gets the right answer, too.
     ensure!(morgue.fixture.store.releases().release(&release(5, 1)).await? == ReleaseReply::ReleasedBefore);
     Ok(())
 }
@@ -153,7 +153,7 @@ async fn old_entries_are_deleted_unless_a_group_holds_them_or_they_are_anothers(
     let morgue = Morgue::new().await?;
     let cancelled = morgue.buried_order(5, 1, 1).await?;
     let dropped = morgue.buried(&[("userId".into(), "nobody".into())]).await?;
-    // A forged letter points at an order of somebody else.
+    // A forged letter points at another user's order.
     let other = morgue.buried_order(6, 2, 1).await?;
     let others_entry = other.entry().id;
     let forged = morgue.letter_of(&others_entry.to_string(), vec![("userId".into(), "2".into())]).await?;
@@ -193,7 +193,7 @@ async fn a_wrong_key_type_a_missing_permission_or_no_memory_leaves_no_trace() ->
     for key in ["stream.orders", "seckill:stock:7", "seckill:order:7", "seckill:journal:7"] {
         morgue.fixture.typed("FLUSHALL").await?;
         let letter = morgue.buried_order(5, 1, 1).await?;
-        // Another one: when the key of the stream is lost, so are its entries.
+        // The test sets another key. If the key of the stream is lost, its entries are lost, too.
         morgue.fixture.typed(&format!("DEL {key}")).await?;
         let wrong = if key == "seckill:journal:7" { "SET" } else { "LPUSH" };
         morgue.fixture.typed(&format!("{wrong} {key} 1")).await?;
@@ -208,7 +208,7 @@ async fn a_wrong_key_type_a_missing_permission_or_no_memory_leaves_no_trace() ->
         ensure!(morgue.fixture.everything().await? == before, "{key}");
     }
 
-    // What is missing is noticed before the first write. Where there is no group, nothing can be pending.
+    // The script notices a missing right before its first write. Without a group, no entry can be pending.
     morgue.fixture.typed("FLUSHALL").await?;
     let letter = morgue.buried_order(5, 1, 1).await?;
     morgue.fixture.typed("XGROUP CREATE stream.orders g1 0").await?;
@@ -234,12 +234,12 @@ async fn a_wrong_key_type_a_missing_permission_or_no_memory_leaves_no_trace() ->
     Ok(())
 }
 
-/// What Redis may hold of an order when it is cancelled.
+/// The state of an order in Redis when it is cancelled.
 #[derive(Clone, Debug)]
 struct State {
     stock: Option<i64>,
     is_buyer: bool,
-    /// Who was admitted by the journal; 0: it was released.
+    /// The user of the admission in the journal; 0 means that the order was released.
     journal: Option<i64>,
     quantity: i64,
     is_freed: bool,
@@ -276,7 +276,7 @@ async fn set_up(morgue: &Morgue, state: &State) -> Result<()> {
     Ok(())
 }
 
-/// What a release changes, without its time.
+/// The values that a release changes, without its time.
 async fn outcome(morgue: &Morgue) -> Result<(String, String, String)> {
     let shown =
         async |command: &str| Ok::<_, anyhow::Error>(format!("{:?}", morgue.fixture.typed(command).await?));

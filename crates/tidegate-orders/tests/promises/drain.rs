@@ -1,4 +1,4 @@
-//! One lane that writes the orders of a stream to MySQL, in this process.
+//! A lane in this process that writes the orders of a stream to MySQL.
 
 use std::{
     sync::Arc,
@@ -20,13 +20,13 @@ use crate::fixture::{Fixture, STREAM};
 
 const SETTLED_WITHIN: Duration = Duration::from_secs(120);
 
-/// A stream, and where its orders are written.
+/// A stream, and the stores to which a lane writes its orders.
 pub struct Drain {
     pub fixture: Fixture,
     replica: Option<RedisServer>,
     _mysql: MysqlServer,
     pool: MySqlPool,
-    /// The last order that there was.
+    /// The last order that was added.
     last: i64,
 }
 
@@ -49,7 +49,7 @@ impl Drain {
         Ok(Self { fixture, replica: None, _mysql: mysql, pool, last: 0 })
     }
 
-    /// The same, and a replica of Redis.
+    /// Opens the same stores, and a replica of Redis.
     pub async fn open_with_replica() -> Result<Self> {
         let drain = Self::open().await?;
         let port = drain.fixture.redis.port().to_string();
@@ -64,7 +64,7 @@ impl Drain {
         Ok(())
     }
 
-    /// Adds so many orders to the stream, by thousands.
+    /// Adds this many orders to the stream, a thousand at a time.
     pub async fn fill(&mut self, orders: i64) -> Result<()> {
         let lua = "for id = ARGV[1], ARGV[2] do \
                    redis.call('XADD', KEYS[1], '*', 'id', id, 'userId', id, 'voucherId', 7) end";
@@ -80,7 +80,8 @@ impl Drain {
         Ok(())
     }
 
-    /// Lets a lane write and acknowledge all of these orders, which are all that is in the stream. How long that took.
+    /// Lets a lane write and acknowledge all these orders, and returns how long that took. The stream must hold no
+    /// others.
     pub async fn run(&self, orders: i64, batch: usize, replicas: Option<Confirmation>) -> Result<Duration> {
         let names =
             StreamNames { stream: STREAM.into(), dead: "stream.orders.dead".into(), group: "g1".into() };

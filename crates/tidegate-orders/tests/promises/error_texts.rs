@@ -1,10 +1,10 @@
-//! Errors as people see them: with all that stands behind them, and each text once.
+//! Tests of error texts: an error prints all its causes, and each text once.
 
 use fred::error::{Error, ErrorKind};
 use tidegate_orders::{order_id::OrderIdError, schema::MigrateError, scripts::ScriptError};
 use tidegate_stream::Outage;
 
-/// As the program prints an error.
+/// The text of an error, as the program prints it.
 fn printed(error: impl std::error::Error + Send + Sync + 'static) -> String {
     format!("{:#}", anyhow::Error::new(error))
 }

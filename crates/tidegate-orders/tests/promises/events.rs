@@ -1,4 +1,4 @@
-//! What the ledger promises of events, on a real MySQL or MariaDB.
+//! Tests of events in the ledger, on a real MySQL or MariaDB.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -25,7 +25,7 @@ struct Database {
 }
 
 impl Database {
-    /// Voucher 1 with orders 1 ..= `orders`, of users of the same numbers.
+    /// Voucher 1 with the orders 1 to `orders`. The user of each order has its number.
     async fn with_orders(orders: i64) -> Result<Self> {
         let server = tokio::task::spawn_blocking(MysqlServer::shared).await??;
         let pool = pool(&server).await?;
@@ -60,7 +60,7 @@ async fn pool(server: &MysqlServer) -> Result<MySqlPool> {
     Ok(options.connect(&server.url()).await?)
 }
 
-/// What happens to order `id` of the user of the same number; `at` tells entries apart.
+/// An event of order `id`. Its user has the same number; `at` makes the entry id.
 fn event(kind: EventKind, id: i64, reference: Option<&str>, at: u64) -> IncomingEvent {
     let event = Event {
         kind,
@@ -81,7 +81,7 @@ fn outcome(verdict: &EventVerdict) -> EventOutcome {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_happened_to_many_orders_is_recorded_in_one_go_and_again_with_the_same_answer() -> Result<()> {
-    // More of each kind than one list holds.
+    // More events of each kind than one list holds.
     let database = Database::with_orders(1_800).await?;
     let mut events = Vec::new();
     for id in 1..=1_800 {
@@ -112,7 +112,7 @@ async fn what_happened_to_many_orders_is_recorded_in_one_go_and_again_with_the_s
 #[tokio::test(flavor = "multi_thread")]
 async fn writers_that_no_lock_keeps_apart_record_each_event_once() -> Result<()> {
     let database = Database::with_orders(30).await?;
-    // The same events come to all of them, in another order and with other entries beside them.
+    // All writers get the same events, in another order and with other entries beside them.
     let writers = (0..4).map(|writer| {
         let ledger = database.ledger.clone();
         tokio::spawn(async move {
@@ -182,7 +182,7 @@ async fn a_payment_is_listed_as_due_until_the_refund_that_is_about_it() -> Resul
     use EventOutcome::{Applied, RefundDue};
     for (step, expected, due) in [
         (event(EventKind::Paid, 1, Some("a"), 1), Applied, &[][..]),
-        // It names no payment: the only one there is.
+        // It names no payment, so it refunds the only one.
         (refunded(None, 2), Applied, &[]),
         (event(EventKind::Paid, 1, Some("b"), 3), RefundDue, &["b"]),
         (event(EventKind::Paid, 1, Some("c"), 4), RefundDue, &["b", "c"]),

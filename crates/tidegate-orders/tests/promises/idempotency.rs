@@ -1,4 +1,4 @@
-//! Keys of callers, on a real Redis: each stands for one order, for as long as anybody may ask for it again.
+//! Tests of idempotency keys on a real Redis: each key means one order, as long as its caller may repeat the request.
 
 use anyhow::{Context, Result};
 use fred::interfaces::KeysInterface;
@@ -23,7 +23,7 @@ async fn names_of_keys(fixture: &Fixture) -> Result<Vec<String>> {
     Ok(fixture.typed("KEYS seckill:idempotency:*").await?.convert()?)
 }
 
-/// Milliseconds for which the only key is remembered.
+/// The milliseconds for which Redis keeps the only key.
 async fn kept_ms(fixture: &Fixture) -> Result<i64> {
     let names = names_of_keys(fixture).await?;
     Ok(fixture.pool.pttl(names.first().context("a key")?.as_str()).await?)
@@ -56,13 +56,13 @@ async fn whoever_asks_again_asks_for_the_same_order_and_it_is_remembered_for_a_d
         (id(2), AdmitReply::AdmittedBefore)
     );
     assert!(kept_ms(&fixture).await? > MOST_OF_A_DAY_MS);
-    // Whatever else the user asks for is another request.
+    // Any other request of the user is another request.
     let two = Admission { quantity: 2.try_into()?, ..admission(4, 9) };
     assert!(matches!(store.admissions().admit_by_key(&mine, &two).await, Err(ScriptError::OtherRequest)));
     let second = store.admissions().admit_by_key(&key("second")?, &admission(5, 9)).await?;
     assert_eq!(second, (id(5), AdmitReply::UserHasOrder));
     assert_eq!(names_of_keys(&fixture).await?, [name]);
-    // Somebody else's key of the same name is another one.
+    // Another user's key of the same name is another key.
     assert_eq!(
         store.admissions().admit_by_key(&mine, &admission(6, 10)).await?,
         (id(6), AdmitReply::Admitted)
@@ -114,7 +114,7 @@ async fn a_request_that_comes_late_leads_to_the_order_that_its_key_stands_for() 
     let proxy = Proxy::start(fixture.redis.port()).await?;
     let pool = connect(&proxy.url_for(&fixture.redis), 1).await?;
     let slow = RedisStore::with_default_names(pool, KeyTemplates::default());
-    // The script is there: the call itself is what comes late.
+    // The script is loaded, so the call itself is late.
     assert_eq!(
         slow.admissions().admit_by_key(&key("k")?, &admission(1, 8)).await?,
         (id(1), AdmitReply::Admitted)
@@ -140,7 +140,7 @@ async fn a_key_of_an_id_that_another_user_has_stands_for_a_new_order() -> Result
         fixture.store.admissions().admit_by_key(&mine, &admission(1, 9)).await?,
         (id(1), AdmitReply::Admitted)
     );
-    // As a gate of before left it, which wrote the key before the order: somebody else has the id.
+    // As an earlier version left it, which wrote the key before the order: another user has the id.
     for lost in ["HDEL seckill:journal:7 1", "SREM seckill:order:7 9"] {
         fixture.typed(lost).await?;
     }
@@ -153,7 +153,7 @@ async fn a_key_of_an_id_that_another_user_has_stands_for_a_new_order() -> Result
         fixture.store.admissions().admit_by_key(&mine, &admission(3, 9)).await?,
         (id(2), AdmitReply::AdmittedBefore)
     );
-    // A new id that is taken is told as it is.
+    // If a new id is taken, the error names it.
     let another = fixture.store.admissions().admit_by_key(&key("another")?, &admission(2, 10)).await;
     assert!(matches!(another, Err(ScriptError::IdTaken { order }) if order == id(2)), "{another:?}");
     assert_eq!(names_of_keys(&fixture).await?.len(), 1);
@@ -181,7 +181,7 @@ async fn what_was_admitted_is_told_also_where_its_key_cannot_be_written() -> Res
     assert_eq!(fixture.everything().await?, before, "an error leaves no trace");
     fixture.typed("CONFIG SET maxmemory 0").await?;
 
-    // With rights that lack SET, the order is there, and its caller hears so.
+    // Without the right to SET, the script admits the order, and its caller learns that.
     fixture.typed("ACL SETUSER default -set").await?;
     assert_eq!(
         fixture.store.admissions().admit_by_key(&mine, &admission(4, 11)).await?,
@@ -191,7 +191,7 @@ async fn what_was_admitted_is_told_also_where_its_key_cannot_be_written() -> Res
     Ok(())
 }
 
-/// Calls of scripts that Redis has had, and how many commands these ran.
+/// The number of script calls that Redis has executed, and of the commands in them.
 async fn calls(fixture: &Fixture) -> Result<(u64, u64)> {
     let stats: String = fixture.typed("INFO commandstats").await?.convert()?;
     let of = |line: &str| {
@@ -212,7 +212,7 @@ async fn an_admission_under_a_key_is_one_call_and_two_commands_in_it_more_than_o
     fixture.store.sales().load(voucher(), 9, SaleWindow::default()).await?;
     let limited = two_orders_for_a_user().await?;
     for fixture in [&fixture, &*limited] {
-        // Both scripts are loaded by these.
+        // These calls load both scripts.
         fixture.store.admissions().admit(&admission(4, 7)).await?;
         fixture.store.admissions().admit_by_key(&key("first")?, &admission(1, 8)).await?;
         fixture.typed("CONFIG RESETSTAT").await?;

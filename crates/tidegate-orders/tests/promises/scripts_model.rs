@@ -1,5 +1,5 @@
-//! The scripts against a model: random sequences of calls, and after each one the reply and everything Redis holds
-//! must be what the model says. So a refusal that left a trace would be seen at the very call that left it.
+//! Tests of the scripts against a model, with random sequences of calls. After each call, the reply and all data of
+//! Redis must match the model. So the test finds a trace of a refusal at the call that left it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,7 +21,7 @@ use tidegate_orders::{
     },
 };
 
-/// Where a bound of the sale window lies, seen from now.
+/// The place of a bound of the sale window, as seen from now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Bound {
     None,
@@ -39,7 +39,7 @@ enum Step {
         units: i64,
         freed: bool,
     },
-    /// Order, user and units of each.
+    /// The order, user and units of each release.
     ReleaseAll {
         unwanted: Vec<(i64, i64, i64)>,
         freed: bool,
@@ -57,7 +57,7 @@ enum Step {
         end: Bound,
         journal: JournalUse,
     },
-    /// Units that are added, or taken with a minus.
+    /// The units to add; a negative number takes units.
     Adjust {
         units: i64,
     },
@@ -122,7 +122,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..40)
 }
 
-/// What the scripts should do, said once more and without Redis.
+/// The behaviour of the scripts, written a second time without Redis.
 #[derive(Debug)]
 struct Model {
     stock: Option<i64>,
@@ -132,17 +132,17 @@ struct Model {
     paused: Option<PauseScope>,
     busy_mark: Option<BusyMark>,
     journal: BTreeMap<i64, Json>,
-    /// Movements of the whole sale.
+    /// The movements of the whole sale.
     sale: BTreeMap<String, Json>,
-    /// Units that hands have put into the stock since the journal is complete; None: it is not.
+    /// The units that manual changes have put into the stock since the journal is complete. None: it is not complete.
     mismatch: Option<i64>,
     /// The last change of the stock.
     change: Option<StockChange>,
-    /// Order, user, quantity, whether it was traced.
+    /// The entries: order, user, quantity, and whether they have a trace context.
     stream: Vec<(i64, i64, i64, bool)>,
 }
 
-/// What the typed store answers, or that it answers with an error.
+/// The answer of the typed gate, or its error.
 #[derive(Debug, PartialEq, Eq)]
 enum Reply {
     Admit(AdmitReply),
@@ -318,7 +318,7 @@ impl Model {
         Reply::Adjust(ChangeReply::Done)
     }
 
-    /// The change that an adjustment makes next, in the state in which Redis gets its units.
+    /// The next change that an adjustment makes, in the state in which Redis gets its units.
     fn next_change(&self, units: i64) -> StockChange {
         let before = self.change.as_ref().map_or(0, |change| change.before + 1);
         let state = if units < 0 { ChangeState::Open } else { ChangeState::Done };
@@ -454,7 +454,7 @@ async fn apply(fixture: &Fixture, model: &Model, step: &Step) -> Result<Reply> {
     Ok(Reply::Nothing)
 }
 
-/// Everything that Redis holds is what the model says, and nothing else is there.
+/// Checks that Redis holds the data of the model, and no other data.
 async fn compare(fixture: &Fixture, model: &Model, began_ms: i64) -> Result<()> {
     let (pool, keys) = (&fixture.pool, fixture.store.keys());
     let stock: Option<i64> = pool.get(keys.stock(voucher())).await?;
@@ -498,7 +498,7 @@ async fn compare(fixture: &Fixture, model: &Model, began_ms: i64) -> Result<()> 
     Ok(())
 }
 
-/// The stock is the sum of the journal, but for what hands have done.
+/// Checks that the stock is the sum of the journal, except for manual changes.
 async fn compare_sum(fixture: &Fixture, model: &Model) -> Result<()> {
     let check = fixture.store.journals().check_sum(voucher(), 1_000).await?;
     let as_expected = match (check, model.mismatch) {
