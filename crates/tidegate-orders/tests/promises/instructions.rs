@@ -1,5 +1,5 @@
-//! How many instructions the worker takes for an order, from the reply of Redis to the acknowledgement, by a build without
-//! optimisation. The clients of both stores are included.
+//! How many instructions the worker takes for an order, from the reply of Redis to the acknowledgement. The build is
+//! not optimised, and the clients of both stores are included.
 
 use std::{env, process::Command};
 
@@ -8,10 +8,10 @@ use tokio::runtime::Builder;
 
 use crate::drain::Drain;
 
-/// How many orders the program below writes.
+/// The number of orders that the program below writes.
 const ORDERS: &str = "TIDEGATE_TEST_ORDERS";
 const BATCH: usize = 1_000;
-/// 5 % more than there were when this was written.
+/// 5 % more than when this test was written.
 const MOST: f64 = 105_500.0;
 
 #[test]
@@ -26,14 +26,14 @@ fn orders_are_written() -> Result<()> {
     Ok(())
 }
 
-/// What it takes to begin and to end is in both counts.
+/// Both counts contain the instructions of the start and the end, so the difference does not.
 #[test]
 fn plain_orders_in_full_batches_take_so_many_instructions_each_and_no_more() -> Result<()> {
     if Command::new("valgrind").arg("--version").output().is_err() {
         eprintln!("left out: instructions were not counted, because there is no valgrind");
         return Ok(());
     }
-    // Other servers answer in other pieces.
+    // Other servers split their replies differently.
     if ["TIDEGATE_LAB_REDIS", "TIDEGATE_LAB_MYSQL"].iter().any(|name| env::var_os(name).is_some()) {
         eprintln!("left out: instructions are counted with the servers of the system only");
         return Ok(());

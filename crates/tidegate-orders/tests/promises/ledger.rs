@@ -1,4 +1,4 @@
-//! What the ledger promises, on a real MySQL or MariaDB.
+//! Tests of the ledger, on a real MySQL or MariaDB.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,12 +24,12 @@ use crate::fixture::order;
 
 const OUT_OF_STOCK: Verdict = Verdict::Refused(Refusal::OutOfStock);
 const HAS_ORDER: Verdict = Verdict::Refused(Refusal::UserHasOrder);
-/// Somebody holds the row of voucher 1.
+/// The verdict of an order of voucher 1 while another session holds the voucher's row.
 fn held_1() -> Verdict {
     Verdict::Contended(Contention::Voucher(1.try_into().expect("a voucher id")))
 }
 
-/// What a batch may take, unless a test says otherwise.
+/// The time that a batch may take in most tests.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A migrated database with vouchers 1, 2, 3, ...
@@ -40,12 +40,12 @@ struct Database {
 }
 
 impl Database {
-    /// Voucher 1 has the first of these stocks, and so on.
+    /// Opens a database in which voucher 1 has the first of these stocks, voucher 2 the second, and so on.
     async fn open(stocks: &[i64]) -> Result<Self> {
         Self::on(tokio::task::spawn_blocking(MysqlServer::shared).await??, stocks).await
     }
 
-    /// As [`Database::open`], on a server whose transactions are this test's alone.
+    /// Opens the same database on a server that no other test uses.
     async fn alone(stocks: &[i64]) -> Result<Self> {
         Self::on(tokio::task::spawn_blocking(MysqlServer::start).await??, stocks).await
     }
@@ -96,7 +96,7 @@ impl Database {
         Ok(everything)
     }
 
-    /// A session beside the ledger, in the middle of a transaction that has run these statements.
+    /// Another session, in the middle of a transaction that has run these statements.
     async fn rival(&self, statements: &str) -> Result<MySqlConnection> {
         let mut rival = MySqlConnection::connect(&self.server.url()).await?;
         sqlx::raw_sql(AssertSqlSafe(format!("START TRANSACTION; {statements}"))).execute(&mut rival).await?;
@@ -104,7 +104,7 @@ impl Database {
     }
 }
 
-/// A pool as the program opens it.
+/// A pool with the program's options.
 async fn pool(server: &MysqlServer, connections: u32, lock_wait_timeout_s: u32) -> Result<MySqlPool> {
     pool_at(&server.url(), connections, lock_wait_timeout_s).await
 }
@@ -121,7 +121,7 @@ async fn pool_at(url: &str, connections: u32, lock_wait_timeout_s: u32) -> Resul
     Ok(options.connect(url).await?)
 }
 
-/// A ledger as the program opens it on a server that stands alone.
+/// A ledger as the program opens it on a server without a cluster.
 fn ledger(pool: &MySqlPool, timeout: Duration) -> Ledger {
     Ledger::new(pool.clone(), timeout).committing_in_packet(Arc::new(true.into()))
 }
@@ -242,7 +242,8 @@ async fn a_refused_order_stays_refused_after_a_restock_while_new_orders_are_writ
     database.run("UPDATE tb_seckill_voucher SET stock = 10").await?;
     database.run("UPDATE tb_voucher_order SET status = 4, slot = NULL").await?;
 
-    // Each alone, and together with an order that is fine: whichever way through the ledger that takes.
+    // Each refusal alone, and together with an order that is fine, because the ledger handles these cases in different
+    // ways.
     assert_eq!(database.ledger.record(&[order(101, 2, 1)]).await?, [OUT_OF_STOCK]);
     assert_eq!(database.ledger.record(&[order(102, 1, 1)]).await?, [HAS_ORDER]);
     let together = database.ledger.record(&[order(101, 2, 1), order(103, 3, 1), order(102, 1, 1)]).await?;
@@ -252,7 +253,7 @@ async fn a_refused_order_stays_refused_after_a_restock_while_new_orders_are_writ
         [Verdict::IdTaken],
         "101 was another user's"
     );
-    // The refused users themselves may order anew.
+    // The users of the refused orders may order again.
     let anew = database.ledger.record(&[order(201, 2, 1), order(202, 1, 1)]).await?;
     assert_eq!(anew, [Verdict::Created, Verdict::Created]);
     assert_eq!(database.stock(1).await?, 7);
@@ -269,14 +270,14 @@ async fn a_user_has_one_order_in_a_slot_until_it_is_cancelled() -> Result<()> {
     database.run("UPDATE tb_voucher_order SET status = 4, slot = NULL WHERE id = 100").await?;
     assert_eq!(database.ledger.record(&[order(103, 1, 1)]).await?, [Verdict::Created]);
     assert_eq!(database.ledger.record(&[order(104, 1, 1)]).await?, [HAS_ORDER]);
-    // The cancelled order is delivered again: it is there, and it does not come back to life.
+    // The stream delivers the cancelled order again. Its row exists, and stays cancelled.
     assert_eq!(database.ledger.record(&[order(100, 1, 1)]).await?, [Verdict::Cancelled]);
     assert_eq!(database.number("SELECT COUNT(*) FROM tb_voucher_order WHERE slot IS NULL").await?, 1);
     assert_eq!(database.stock(1).await?, 7);
     Ok(())
 }
 
-/// Records, and tries again what an outage left open, as a lane does.
+/// Records a batch, and repeats it after each outage as a lane does.
 async fn record(ledger: &Ledger, batch: &[Incoming]) -> (Vec<Verdict>, usize) {
     for outages in 0..20 {
         match ledger.record(batch).await {
@@ -290,7 +291,7 @@ async fn record(ledger: &Ledger, batch: &[Incoming]) -> (Vec<Verdict>, usize) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn an_order_is_written_or_cancelled_and_never_both() -> Result<()> {
     const ORDERS: i64 = 400;
-    // Voucher 3 gets its row, by hand, in the middle of it.
+    // Voucher 3 gets its row from another session while the ledger works.
     let database = Database::open(&[1_000, 1_000]).await?;
     let orders: Vec<Incoming> = (1..=ORDERS).map(|id| order(id, id, 1 + id % 3)).collect();
     let chunks = |size: usize| orders.chunks(size).map(<[_]>::to_vec).collect::<Vec<_>>();
@@ -343,10 +344,10 @@ async fn an_order_is_written_or_cancelled_and_never_both() -> Result<()> {
 
     let before = database.everything().await?;
     let seen: Vec<Cancellation> = cancellations.into_iter().map(|(_, cancellation)| cancellation).collect();
-    // By now the users of written orders are buyers; that says nothing of these.
+    // By now, the users of written orders are buyers, but that decides nothing about these orders.
     assert_eq!(database.ledger.snapshot(&orders, MissingRow::Decides).await?.predict_cancel(&orders), seen);
     assert_eq!(database.ledger.cancel_unwritten(&orders).await?, seen);
-    // There is stock, each voucher has a row, and nothing in it tells of what was cancelled.
+    // There is stock, each voucher has a row, and the row shows nothing of the cancelled orders.
     assert_eq!(database.number("SELECT SUM(refusals) FROM tb_seckill_voucher").await?, 0);
     for batch in [&orders[..], &orders[..1], &orders[ORDERS as usize / 2..]] {
         let again = database.ledger.record(batch).await?;
@@ -354,7 +355,7 @@ async fn an_order_is_written_or_cancelled_and_never_both() -> Result<()> {
         assert!(again.iter().all(is_there), "{again:?}");
     }
     assert_eq!(database.everything().await?, before);
-    // Whose order was cancelled may order anew.
+    // The user of a cancelled order may order again.
     let free = seen.iter().position(|cancellation| *cancellation == freed).context("one was cancelled")?;
     let anew = Order { id: 9_999.try_into()?, ..orders[free].order.clone() };
     let anew = Incoming { order: anew, ..orders[free].clone() };
@@ -505,7 +506,7 @@ async fn a_row_that_the_database_refuses_is_split_off_and_its_neighbours_are_wri
 #[tokio::test(flavor = "multi_thread")]
 async fn a_unique_key_that_we_know_nothing_of_is_the_rows_fault() -> Result<()> {
     let database = Database::open(&[100, 100]).await?;
-    // One order a user for all vouchers together: a rule of the owner's own.
+    // One order per user for all vouchers together: a unique key that the owner of the database added.
     database.run("ALTER TABLE tb_voucher_order ADD UNIQUE KEY one_each (user_id, pay_type)").await?;
     assert_eq!(database.ledger.record(&[order(100, 1, 1)]).await?, [Verdict::Created]);
     let verdicts = database.ledger.record(&[order(200, 2, 2), order(201, 1, 2), order(202, 3, 2)]).await?;
@@ -523,7 +524,8 @@ async fn a_storm_of_deadlocks_ends_with_every_order_written() -> Result<()> {
         tokio::spawn(async move {
             let mut rival = MySqlConnection::connect(&url).await?;
             for _ in 0..60 {
-                // Descending, and the orders after the stocks: the opposite of the ledger, which must lock two.
+                // The rival locks rows in descending order, and the orders after the stocks. The ledger locks in the
+                // opposite sequence.
                 let storm = "START TRANSACTION; UPDATE tb_seckill_voucher SET stock = stock WHERE voucher_id = 3; \
                              DO SLEEP(0.002); UPDATE tb_seckill_voucher SET stock = stock WHERE voucher_id = 1; \
                              UPDATE tb_voucher_order SET pay_type = 2 WHERE voucher_id = 2; COMMIT";
@@ -571,7 +573,8 @@ async fn a_row_lock_that_outlasts_the_timeout_is_an_outage_and_its_transaction_e
     let only = pool(&database.server, 1, 30).await?;
     let ledger = Ledger::new(only.clone(), Duration::from_millis(300));
     let session: u64 = sqlx::query_scalar("SELECT CONNECTION_ID()").fetch_one(&only).await?;
-    // The first order goes in, the stock of the second is waited for: half a batch is done when time runs out.
+    // The ledger writes the first order and waits for the stock of the second, so half a batch is written when the time
+    // is over.
     let batch = [order(100, 1, 1), order(101, 2, 2)];
     let mut rival =
         database.rival("SELECT stock FROM tb_seckill_voucher WHERE voucher_id = 2 FOR UPDATE").await?;
@@ -588,12 +591,12 @@ async fn a_row_lock_that_outlasts_the_timeout_is_an_outage_and_its_transaction_e
         if database.number(open).await? == 0 {
             break;
         }
-        // The server renews what this table shows only when nobody has read it for a tenth of a second.
+        // The server renews this table only if no session has read it for a tenth of a second.
         tokio::time::sleep(Duration::from_millis(150)).await;
     }
     tokio::time::sleep(Duration::from_millis(150)).await;
     assert_eq!(database.number(open).await?, 0, "the given-up transaction has ended");
-    // The server had all of it, and may have gone on to the commit when the lock was free; or seen that we are gone.
+    // The server had the whole batch. It may have committed once the lock was free, or noticed that the client is gone.
     let stocks = (database.stock(1).await?, database.stock(2).await?);
     let (before, expected) = match database.order_ids().await?.len() {
         0 => ((10, 10), Verdict::Created),
@@ -637,7 +640,7 @@ async fn a_row_lock_that_does_not_end_makes_orders_wait_and_is_no_outage() -> Re
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_dry_run_says_of_many_batches_is_what_happens_and_it_changes_nothing() -> Result<()> {
     let database = Database::open(&[20, 40]).await?;
-    // Few ids and users, so that everything that can happen does.
+    // Few ids and few users, so that all cases occur.
     let mut rng = Seeds::chosen(1).chance();
     let mut order = || {
         let (id, user) = (rng.random_range(1..=60), rng.random_range(1..=40));
@@ -691,7 +694,7 @@ async fn a_batch_that_is_there_already_is_answered_without_waiting_for_anybodys_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_batch_does_not_wait_for_a_voucher_that_is_not_in_it() -> Result<()> {
-    // So few that a server would rather read the whole table than its index.
+    // So few rows that a server prefers to read the whole table instead of its index.
     let database = Database::open(&[10, 10, 10]).await?;
     let ledger = Ledger::new(pool(&database.server, 2, 30).await?, Duration::from_secs(5));
     let mut rival =
@@ -705,7 +708,7 @@ async fn a_batch_does_not_wait_for_a_voucher_that_is_not_in_it() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wait_for_the_turn_to_write_is_no_outage() -> Result<()> {
     let database = Database::open(&[10]).await?;
-    // The last one's turn comes after more than 2.5 s, and its lock wait takes a second or two after that.
+    // The last batch begins after more than 2.5 s, and its lock wait takes another second or two.
     let ledger = Ledger::new(pool(&database.server, 13, 1).await?, Duration::from_secs(3)).with_writers(1);
     let mut rival =
         database.rival("SELECT stock FROM tb_seckill_voucher WHERE voucher_id = 1 FOR UPDATE").await?;
@@ -733,7 +736,7 @@ async fn an_answer_that_is_cut_short_is_no_success() -> Result<()> {
 async fn an_order_that_is_refused_while_its_batch_is_being_written_is_not_written() -> Result<()> {
     let database = Database::alone(&[10]).await?;
     database.ledger.record(&[of_units(order(100, 1, 1), 11)]).await?;
-    // From here on the ledger knows that the voucher has refusals, and looks whether its orders are among them first.
+    // From here on, the ledger knows that the voucher has refusals, and first looks whether its orders are among them.
     assert_eq!(database.ledger.record(&[order(101, 2, 1)]).await?, [Verdict::Created]);
     for user in 10..20 {
         assert_eq!(database.ledger.record(&[in_slot(order(100 + user, 2, 1), user)]).await?.len(), 1);
@@ -748,7 +751,7 @@ async fn an_order_that_is_refused_while_its_batch_is_being_written_is_not_writte
     let waiting = "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'";
     while database.number(waiting).await? == 0 {
         ensure!(!recording.is_finished(), "it did not wait: {:?}", recording.await);
-        // More often, and the server would show the same for ever.
+        // If the test read more often, the server would always show the same numbers.
         tokio::time::sleep(Duration::from_millis(150)).await;
     }
     let refuse = "START TRANSACTION; \
@@ -795,7 +798,7 @@ async fn a_voucher_that_others_write_without_a_pause_is_not_taken_for_held() -> 
     let ledger = ledger(&pool_at(&proxy.url_for(&database.server), 2, 1).await?, TIMEOUT);
     let mut rival =
         database.rival("SELECT stock FROM tb_seckill_voucher WHERE voucher_id = 1 FOR UPDATE").await?;
-    // Each has the row of voucher 2 for a moment; one of them always has it.
+    // Each rival locks the row of voucher 2 for a moment, so one of them always holds it.
     let written = Arc::new(AtomicUsize::new(0));
     let mut lanes = tokio::task::JoinSet::new();
     for _ in 0..WRITERS {
@@ -810,8 +813,8 @@ async fn a_voucher_that_others_write_without_a_pause_is_not_taken_for_held() -> 
             }
         });
     }
-    // However long a commit takes: no look at the row before it has been written once more. What each of them wrote last
-    // may have been there at the look before.
+    // The test holds each look at the row until the rivals have written it again, however slow a commit is. The last
+    // write of each rival may have been visible to the look before.
     let look = "SKIP LOCKED";
     let mut held = proxy.hold_when(look);
     let looks = Arc::new(AtomicUsize::new(0));
@@ -844,15 +847,15 @@ async fn however_many_rows_of_a_batch_are_held_it_ends_in_time_and_free_orders_a
     let ledger = ledger(&pool(&database.server, 2, 1).await?, TIMEOUT);
     let mut rival =
         database.rival("SELECT stock FROM tb_seckill_voucher WHERE voucher_id <= 8 FOR UPDATE").await?;
-    // Of voucher 12 somebody is writing this user's order.
+    // Another session is writing this user's order for voucher 12.
     sqlx::raw_sql("INSERT INTO tb_voucher_order (id, user_id, voucher_id) VALUES (500, 12, 12)")
         .execute(&mut rival)
         .await?;
-    // Without voucher 9: MariaDB locks the row after the last one, too.
+    // Voucher 9 is left out, because MariaDB locks the row after the last one, too.
     let vouchers = (1..=12).filter(|voucher| *voucher != 9);
     let batch: Vec<Incoming> = vouchers.map(|voucher| order(100 + voucher, voucher, voucher)).collect();
     let verdicts = ledger.record(&batch).await?;
-    // Half of the time that a batch has, in waits of a second each, and one that had begun before its end.
+    // Half of the time of a batch, in waits of a second each, and one wait that began before its end.
     let waits = ledger.contentions().counts().lock_waits;
     assert!(waits <= TIMEOUT.as_secs() / 2 + 1, "{waits} waits");
     let (held, rest) = verdicts.split_at(8);
@@ -893,7 +896,7 @@ async fn a_cancelled_order_of_a_voucher_without_a_row_is_there_already() -> Resu
         database.ledger.cancel_unwritten(&[order(100, 1, 77)]).await?,
         [Cancellation::Cancelled(UserAfter::Freed)]
     );
-    // Twice: from what is assumed at first, and from what is looked up after that.
+    // Twice: the first time from an assumption, and the second time from a lookup.
     for _ in 0..2 {
         let verdicts = database.ledger.record(&[order(100, 1, 77), order(101, 2, 77)]).await?;
         assert_eq!(verdicts, [Verdict::Cancelled, Verdict::UnknownVoucher]);
@@ -904,7 +907,7 @@ async fn a_cancelled_order_of_a_voucher_without_a_row_is_there_already() -> Resu
 #[tokio::test(flavor = "multi_thread")]
 async fn two_probes_in_one_millisecond_are_two_writes() -> Result<()> {
     let database = Database::open(&[10]).await?;
-    // From now on the server's clock stands still for these sessions.
+    // From now on, the server's clock stands still for this session.
     let frozen = pool(&database.server, 1, 5).await?;
     sqlx::raw_sql("SET SESSION timestamp = 1800000000").execute(&frozen).await?;
     let ledger = ledger(&frozen, TIMEOUT);
@@ -922,7 +925,8 @@ async fn two_probes_in_one_millisecond_are_two_writes() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_probe_that_others_have_won_is_made_again_and_is_no_outage() -> Result<()> {
     let database = Database::open(&[10]).await?;
-    // One session, which counts down how often it is told, as a cluster tells, that another worker has probed before it.
+    // One session. Its counter says how often the ledger is told, as in a cluster, that another worker has probed
+    // before it.
     let session = pool(&database.server, 1, 5).await?;
     let losses = async |losses: u32| -> Result<()> {
         session.execute(AssertSqlSafe(format!("SET @losses = {losses}"))).await?;
@@ -963,7 +967,7 @@ async fn what_an_order_used_is_written_with_its_row_and_who_came_past_the_limits
     let rows = async || Ok::<String, sqlx::Error>(sqlx::query_scalar(rows).fetch_one(&database.pool).await?);
     assert_eq!(rows().await?, "1 1 3,19700,abc c5.4,640,x;1 2 ");
 
-    // Their entries are of this millisecond.
+    // The entries of the other orders have this millisecond.
     database.run("UPDATE tb_seckill_voucher SET limits_since = 1718000000000 WHERE voucher_id = 1").await?;
     let mut late = order(5, 5, 1);
     late.entry.ms += 1;
@@ -975,11 +979,12 @@ async fn what_an_order_used_is_written_with_its_row_and_who_came_past_the_limits
         [created.clone(), past.clone(), created.clone(), created.clone()]
     );
     assert_eq!(rows().await?, "1 1 3,19700,abc c5.4,640,x;1 2 ;1 6 3,19700,b");
-    // Alone it changes nothing, so no write checks what is known of its voucher: it is looked up.
+    // A batch of this order alone changes nothing, so no write checks the known state of its voucher, and the ledger
+    // looks it up.
     assert_eq!(database.ledger.record(&[late.clone()]).await?, [past]);
     database.run("UPDATE tb_seckill_voucher SET limits_since = NULL").await?;
     assert_eq!(database.ledger.record(&[late.clone()]).await?, [created]);
-    // Once it is written, it stays so.
+    // Once the order is written, it stays written.
     database.run("UPDATE tb_seckill_voucher SET limits_since = 1718000000000").await?;
     assert_eq!(database.ledger.record(&[late]).await?, [Verdict::AlreadyThere]);
     Ok(())

@@ -1,5 +1,5 @@
-//! What a batch costs MySQL does not grow with the rows of its voucher, nor with what was refused before: statements and
-//! rows read are counted by the server, at two sizes, on tables that were opened while they were empty.
+//! Tests of the cost of a batch in MySQL: it grows neither with the rows of its voucher nor with earlier refusals. The
+//! server counts statements and rows at two sizes, on tables that were opened while they were empty.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -26,12 +26,12 @@ const VOUCHER: i64 = 7;
 const UNKNOWN: i64 = 99;
 /// Rows of the voucher before the batches that are measured.
 const SIZES: [i64; 2] = [2_000, 20_000];
-/// After so many batches of a kind, the ledger goes about them as it will go on to.
+/// After this many batches of a kind, their cost no longer changes.
 const SETTLED: i64 = 9;
-/// The first order of a batch; all before it are rows by then.
+/// The first order of the measured batches. All orders below it have rows by then.
 const FIRST: i64 = 1_000_000;
 
-/// What the server counted for a batch.
+/// The statements and rows that the server counted for a batch.
 #[derive(Debug, PartialEq, Eq)]
 struct Cost {
     statements: i64,
@@ -45,7 +45,7 @@ struct Database {
 }
 
 impl Database {
-    /// A database of its own with one voucher, all through one session, which has opened the tables while they are empty.
+    /// Opens a database with one voucher. Its only session opens the tables while they are empty.
     async fn open(server: &Arc<MysqlServer>, stock: i64) -> Result<Self> {
         let options = MySqlPoolOptions::new().max_connections(1).after_connect(|connection, _| {
             Box::pin(async move {
@@ -108,7 +108,7 @@ impl Database {
     }
 
     async fn cost_of_work(&self, work: impl Future<Output = Result<()>>) -> Result<Cost> {
-        // The counters count themselves: how much, the first two looks tell.
+        // The counters count their own reads. The first two reads show how much that is.
         let (idle, before) = (self.counters().await?, self.counters().await?);
         work.await?;
         let after = self.counters().await?;
@@ -126,7 +126,7 @@ fn plain(nth: i64) -> Vec<Incoming> {
     (first..first + BATCH).map(|id| order(id, id, VOUCHER)).collect()
 }
 
-/// Runs batches of a kind until their cost is what it stays, at each size, and compares.
+/// Runs batches of a kind until their cost no longer changes, at each size, and compares the costs.
 async fn costs_the_same(
     stock: impl Fn(i64) -> i64,
     prepare: impl AsyncFn(&Database) -> Result<()>,
@@ -310,11 +310,11 @@ async fn a_batch_without_time_limits_says_nothing_of_them() -> Result<()> {
     for (nth, pay_within) in ["NULL", "0", "900"].into_iter().enumerate() {
         database.run(&format!("UPDATE tb_seckill_voucher SET pay_within = {pay_within}")).await?;
         let first = i64::try_from(nth)? * 2;
-        // The first one notices the change.
+        // The first batch notices the change.
         database.ledger.record(&plain(first)).await?;
         costs.push(database.cost_of(&plain(first + 1)).await?.statements);
     }
-    // The clock, and the rows.
+    // Two more statements read the clock and the rows.
     assert_eq!(costs, [costs[0], costs[0], costs[0] + 2]);
     Ok(())
 }

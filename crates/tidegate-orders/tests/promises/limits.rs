@@ -1,5 +1,5 @@
-//! Limits, at the scripts: whatever is admitted and released in any order, nobody is over a limit, and no use is lost or released
-//! twice.
+//! Tests of limits in the scripts: no subject gets over a limit, and no use is lost or released twice, whatever the
+//! sequence of admissions and releases.
 
 mod clock;
 mod hostile;
@@ -28,14 +28,14 @@ const USES: &str = "seckill:uses:voucher:7";
 const COMMON_LIMITS: &str = "seckill:limits:campaign:5";
 const COMMON_USES: &str = "seckill:uses:campaign:5";
 const UNITS: i64 = 40;
-/// Of the voucher, and of its campaign.
+/// The rules of the voucher; below it those of its campaign.
 const RULES: &str = "1 each phone order 0 - 2;2 mine user 2 0 2 -;3 days phone day 28800 3 4";
 const COMMON: &str = "4 months address month -3600 5 7;5 all * sale 0 30 -";
 
 /// The scripts on a server of their own.
 struct Sale {
     fixture: Arc<Fixture>,
-    /// Before every name: many sales share a server.
+    /// The prefix of all names, because many sales share a server.
     prefix: String,
     admit: Script,
     release: Script,
@@ -79,7 +79,7 @@ impl Sale {
         script.call(&self.fixture.pool, keys, args).await.map_err(|error| error.to_string())
     }
 
-    /// Empty: none any more.
+    /// Sets the limits; an empty text removes them.
     async fn limits(&self, rules: &str) -> Result<Value> {
         let keys = [PLAIN, LIMITED, JOURNAL, LIMITS, VOUCHER, STREAM];
         let reply = self.call(&self.limit, &keys, &[rules, "operator:test"]).await;
@@ -119,7 +119,7 @@ impl Sale {
     }
 }
 
-/// As the field `rules` has it.
+/// The text of the field `rules`.
 fn text(slots: &str, campaign: &str, rules: &str) -> String {
     let campaign = if campaign.is_empty() { "-" } else { campaign };
     format!("{slots} {campaign};{rules}")
@@ -151,7 +151,7 @@ async fn a_voucher_with_limits_has_its_stock_under_another_name_and_no_other_scr
     assert_eq!(sale.admit("1", "1", "2", &[]).await, Ok(Reply::Code(0)));
     assert_eq!(sale.admit("1", "1", "2", &[]).await, Ok(Reply::Code(6)));
     assert_eq!(sale.admit("2", "1", "1", &[]).await, Ok(Reply::Code(2)));
-    // What is known comes first, by the wrong door, too.
+    // A known order is found first, also by the script without limits.
     let reply = sale.call(&admit, &keys, &["1", "1", "7", "2", ""]).await;
     assert_eq!(reply.map(|it| it.as_i64()), Ok(Some(6)));
     let release = Script::new("release", include_str!("../../../../lua/release.lua"));
@@ -160,7 +160,8 @@ async fn a_voucher_with_limits_has_its_stock_under_another_name_and_no_other_scr
         let refused = sale.call(&release, &[PLAIN, BUYERS, JOURNAL], &by(order)).await;
         assert!(refused.as_ref().is_err_and(|error| error.contains("LIMITED")), "{refused:?}");
     }
-    // Without limits it is sold as before, and what was admitted with them keeps to its script.
+    // Without limits, the voucher is sold as before. Orders that were admitted with limits still need the script for
+    // limits.
     assert!(matches!(sale.limits("").await?, Value::Array(_)));
     assert_eq!(sale.text(&format!("GET {PLAIN}")).await?.as_deref(), Some("38"));
     let reply = sale.call(&admit, &keys, &["3", "3", "7", "1", ""]).await;
@@ -206,7 +207,7 @@ async fn a_refusal_says_which_limit_what_is_left_and_when_it_opens_and_leaves_no
     let now = jiff::Timestamp::now().as_millisecond();
     assert!(opens > now && opens <= now + day_ms && (opens + 28_800_000) % day_ms == 0, "{opens}");
     assert_eq!(sale.fixture.everything().await?, before);
-    // Other phones, the same address: 4 of 7 units a month are used.
+    // Other phones with the same address: 4 of 7 units a month are used.
     assert_eq!(sale.admit("4", "4", "2", &["phone", "b", "address", "x"]).await, Ok(Reply::Code(0)));
     let reply = sale.admit("5", "5", "2", &["phone", "c", "address", "x"]).await;
     let Ok(Reply::Refused(parts)) = &reply else { anyhow::bail!("{reply:?}") };
@@ -231,7 +232,7 @@ async fn thirty_one_orders_of_a_user_have_slots_of_their_own_and_a_freed_one_is_
     assert_eq!(sale.admit("33", "1", "1", &[]).await, Ok(Reply::Code(0)));
     let note = sale.text(&format!("HGET {JOURNAL} 33")).await?.context("a note")?;
     assert!(note.contains("\"slot\":17,"), "{note}");
-    // A buyer of before the limit has the first.
+    // A user who bought before the limit holds the first slot.
     assert_eq!(sale.admit("40", "2", "1", &[]).await, Ok(Reply::Code(0)));
     assert!(sale.text(&format!("HGET {JOURNAL} 40")).await?.context("a note")?.contains("\"slot\":2,"));
     let slots: Vec<i64> = sale.fixture.orders().await?.iter().map(|order| order.slot.get()).collect();
@@ -269,7 +270,7 @@ async fn a_limit_that_was_set_anew_ten_times_gets_back_what_it_counted() -> Resu
 
 #[tokio::test]
 async fn a_rate_lets_a_burst_pass_and_then_one_in_each_period() -> Result<()> {
-    // One in 300 ms, three in a row.
+    // One order in 300 ms, and three in a row.
     let sale = Sale::open("1 fast * rate 300000 3 -", "", "0").await?;
     for order in ["1", "2", "3"] {
         assert_eq!(sale.admit(order, order, "1", &[]).await, Ok(Reply::Code(0)));
@@ -303,7 +304,7 @@ async fn the_gate_finds_the_limits_and_the_campaign_of_a_voucher_by_itself() -> 
     let other = store.admissions().admit(&Admission { user: 9.try_into()?, ..wanted(1, "a")? }).await;
     assert!(matches!(other, Err(ScriptError::IdTaken { .. })), "{other:?}");
 
-    // Many in one call, of a gate that has not heard of limits either.
+    // Many orders in one call, from a gate that does not know of the limits.
     let fresh = RedisStore::with_default_names(sale.fixture.pool.clone(), KeyTemplates::default());
     let all = [wanted(2, "a")?, wanted(3, "a")?, wanted(4, "b")?, wanted(5, "c")?];
     let replies: Vec<AdmitReply> =

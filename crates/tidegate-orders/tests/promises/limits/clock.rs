@@ -1,5 +1,5 @@
-//! Limits while the clock of Redis is set ahead and back: nobody gets more than a limit allows, and nobody waits for longer than
-//! until the window ends that the order was counted in, or for longer than a burst.
+//! Tests of limits while the clock of Redis is set ahead and back. No subject gets more than a limit allows. A subject
+//! waits at most until the window ends in which its order was counted, or for a burst.
 
 use std::{
     collections::BTreeMap,
@@ -15,9 +15,9 @@ use crate::fixture::Fixture;
 
 const HOUR_S: i64 = 3_600;
 const DAY_S: i64 = 24 * HOUR_S;
-/// Redis tells a new time within this.
+/// The deadline for Redis to show a new time.
 const DEADLINE: Duration = Duration::from_secs(30);
-/// In any month, the clock is in another one then.
+/// With this jump, the clock is in another month, however long the month is.
 const MONTH_S: i64 = 31 * DAY_S;
 const JUMPS_S: [i64; 3] = [HOUR_S, DAY_S, MONTH_S];
 
@@ -25,8 +25,9 @@ async fn fixture_by(clock: &Clock) -> Result<Arc<Fixture>> {
     Ok(Arc::new(Fixture::on(RedisServer::options().clock(clock).start()?).await?))
 }
 
-/// Sets the clock of a Redis ahead of the machine's, and waits until Redis says so. Valkey 9.1 asks the system for the time once a
-/// millisecond only, and adds what its processor counts since: until then it does not see that a clock was set.
+/// Sets the clock of a Redis ahead of the machine's, and waits until Redis shows the new time. Valkey 9.1 asks the
+/// system for the time once a millisecond only, and in between adds what the processor counts. So it sees the change
+/// late.
 async fn set_ahead_by(clock: &Clock, fixture: &Fixture, seconds: i64) -> Result<()> {
     clock.set_ahead_by(seconds)?;
     let now_ms = || jiff::Timestamp::now().as_millisecond() + seconds * 1000;
@@ -42,7 +43,7 @@ async fn set_ahead_by(clock: &Clock, fixture: &Fixture, seconds: i64) -> Result<
     }
 }
 
-/// A sale whose counters can be looked at by what its orders used.
+/// A sale, and the clock of its Redis.
 struct ByClock<'a> {
     clock: &'a Clock,
     sale: Sale,
@@ -50,14 +51,14 @@ struct ByClock<'a> {
 }
 
 impl ByClock<'_> {
-    /// Each order is one of a user of its own.
+    /// Asks for an order. Each order has a user of its own.
     async fn ask(&mut self, phone: &str) -> Result<Reply> {
         self.next += 1;
         let id = self.next.to_string();
         self.sale.admit(&id, &id, "1", &["phone", phone]).await.map_err(anyhow::Error::msg)
     }
 
-    /// Asks as often as it takes to be refused: answers with how many passed, and the refusal.
+    /// Asks until an order is refused. Returns the number of admitted orders, and the refusal.
     async fn ask_until_refused(&mut self, phone: &str) -> Result<(usize, Vec<String>)> {
         for passed in 0..10 {
             match self.ask(phone).await? {
@@ -69,7 +70,7 @@ impl ByClock<'_> {
         anyhow::bail!("ten orders, and none was refused")
     }
 
-    /// How many orders that hold what they used are counted, by what they used: `1,<window>,<phone>`.
+    /// Counts the live orders by the text of their uses: `1,<window>,<phone>`.
     async fn counted(&self) -> Result<BTreeMap<String, usize>> {
         let mut counted = BTreeMap::new();
         for note in self.sale.hash(JOURNAL).await?.into_values().filter(|note| note.contains("\"admit\"")) {
@@ -79,7 +80,7 @@ impl ByClock<'_> {
         Ok(counted)
     }
 
-    /// Sets the clock to so many seconds after a moment, in Unix milliseconds.
+    /// Sets the clock to this many seconds after a time in Unix milliseconds.
     async fn set_to(&self, moment_ms: i64, after_s: i64) -> Result<()> {
         let now_s = jiff::Timestamp::now().as_second();
         self.set_ahead_by(moment_ms / 1000 + after_s - now_s).await
@@ -90,7 +91,8 @@ impl ByClock<'_> {
     }
 }
 
-/// Two a window: one before the clock goes ahead by so much, then as many as pass, and all that happens when it is back.
+/// A limit of two orders a window. The test places one order before the clock jumps ahead and another after it. Then it
+/// sets the clock back and checks all effects.
 async fn a_window_goes_ahead_and_back(by_clock: &mut ByClock<'_>, jump_s: i64, window_s: i64) -> Result<()> {
     by_clock.set_ahead_by(0).await?;
     ensure!(by_clock.ask("a").await? == Reply::Code(0));
@@ -104,14 +106,14 @@ async fn a_window_goes_ahead_and_back(by_clock: &mut ByClock<'_>, jump_s: i64, w
     let now_ms = jiff::Timestamp::now().as_millisecond();
     let latest_ms = now_ms + (jump_s + window_s) * 1000;
     ensure!((now_ms..=latest_ms).contains(&opens_ms), "it opens at {opens_ms}, it is {now_ms}");
-    // Whoever did not come meanwhile is counted as if nothing had happened.
+    // A subject that placed no order meanwhile is counted as if the clock had not moved.
     let (passed, others) = by_clock.ask_until_refused("b").await?;
     let at_once_ms: i64 = others[4].parse()?;
     ensure!(
         passed == 2 && at_once_ms <= now_ms + window_s * 1000 + 1_000,
         "{passed} passed, then {others:?}"
     );
-    // What is released makes room there, once.
+    // A release makes room in the window, once.
     let before = by_clock.sale.hash(USES).await?;
     let last = (1..=by_clock.next).rev();
     let mut released = false;
@@ -157,7 +159,7 @@ async fn a_window_that_went_back_stays_in_the_stored_one_and_opens_when_it_says(
     Ok(())
 }
 
-/// Where the whole sale counts as one, everybody waits; a limit that is set anew counts from zero.
+/// If a limit counts the whole sale as one subject, all users wait. A limit that is set anew counts from zero.
 #[tokio::test]
 async fn a_limit_that_was_used_up_while_the_clock_was_ahead_counts_from_zero_under_another_number()
 -> Result<()> {
@@ -174,7 +176,7 @@ async fn a_limit_that_was_used_up_while_the_clock_was_ahead_counts_from_zero_und
     Ok(())
 }
 
-/// One a second, three in a row: with every jump, ahead and back.
+/// One order a second and three in a row, with each jump ahead and back.
 #[tokio::test]
 async fn a_rate_is_right_again_within_a_burst_however_far_the_clock_was_set() -> Result<()> {
     let clock = Clock::start()?;
@@ -188,13 +190,14 @@ async fn a_rate_is_right_again_within_a_burst_however_far_the_clock_was_set() ->
         let mut before_s = 0;
         for ahead_s in [jump_s, 0] {
             by_clock.set_ahead_by(ahead_s).await?;
-            // A burst where the clock is ahead of what is stored; where it went back, one, and then one a second.
+            // If the clock is ahead of the stored time, a burst passes. If it went back, one order passes, and then one
+            // a second.
             let (passed, refusal) = by_clock.ask_until_refused("a").await?;
             let expected = if ahead_s < before_s { 1..=1 } else { 3..=4 };
             ensure!(expected.contains(&passed), "by {ahead_s} s: {passed} passed");
             before_s = ahead_s;
             ensure!(refusal[..2] == ["10", "fast"] && refusal[2].parse::<u64>()? <= 1_000, "{refusal:?}");
-            // A second later there is room again, and so on: nobody waits for the clock of before.
+            // A second later there is room again: the limit does not wait for the earlier time.
             for later_s in 1..=2 {
                 by_clock.set_ahead_by(ahead_s + later_s).await?;
                 let (passed, _) = by_clock.ask_until_refused("a").await?;

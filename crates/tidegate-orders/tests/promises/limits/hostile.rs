@@ -1,5 +1,5 @@
-//! Subjects that somebody chose who means no good: refused, and nothing is written; and what only looks like a word of ours is a
-//! value as any other.
+//! Tests of hostile subjects: the script refuses them and writes nothing. A value that only looks like a reserved word
+//! is a value like any other.
 
 use anyhow::{Result, ensure};
 use fred::{interfaces::HashesInterface, types::Value};
@@ -9,7 +9,7 @@ use super::{
     BUYERS, COMMON_LIMITS, COMMON_USES, JOURNAL, LIMITED, LIMITS, Reply, STREAM, Sale, USES, VOUCHER, refused,
 };
 
-/// What is no name of a subject and no value of one, as bytes: not all are UTF-8.
+/// Bytes that are neither a valid name of a subject nor a valid value. Some are not UTF-8.
 fn hostile() -> Vec<Vec<u8>> {
     let texts = [
         "",
@@ -66,7 +66,7 @@ async fn hostile_names_and_values_are_refused_by_the_script_and_leave_no_trace()
         let beside = ask(&sale, "1", &[b"phone", b"a", &bytes, b"a"]).await;
         ensure!(beside.as_ref().is_err_and(|error| error.contains("BADARG")), "{shown:?}: {beside:?}");
     }
-    // The last one comes twice.
+    // The last name is given twice.
     for name in ["user", "U", "1a", "_a", "phone:", "phone"] {
         let beside = sale.admit("1", "1", "1", &["phone", "a", name, "a"]).await;
         ensure!(beside.as_ref().is_err_and(|error| error.contains("BADARG")), "{name}: {beside:?}");
@@ -75,7 +75,7 @@ async fn hostile_names_and_values_are_refused_by_the_script_and_leave_no_trace()
     Ok(())
 }
 
-/// Somebody wrote what no script of ours does: named, and nothing is written.
+/// Another program wrote a counter that the scripts cannot read: the error names it, and the script writes nothing.
 #[tokio::test]
 async fn a_counter_that_is_no_number_of_ours_is_named_and_refused() -> Result<()> {
     let sale = Sale::open("1 mine phone sale 0 2 -;2 fast phone rate 1000 9 -", "", "1").await?;
@@ -110,7 +110,7 @@ async fn a_value_that_looks_like_a_word_of_ours_is_a_value_as_any_other() -> Res
         ensure!(!sale.hash(USES).await?.contains_key(&format!("1:{word}")), "{word} is released");
     }
     ensure!(sale.hash(USES).await?.is_empty());
-    // A name that no limit counts by is no harm, whatever else it is the name of.
+    // A name that no limit counts by is harmless, whatever it means elsewhere.
     ensure!(sale.admit("900", "9", "1", &["phone", "a", "u", "b"]).await == Ok(Reply::Code(0)));
     ensure!(sale.hash(USES).await?.into_keys().collect::<Vec<_>>() == ["1:a", "2:9", "u:9"]);
     Ok(())
@@ -119,7 +119,7 @@ async fn a_value_that_looks_like_a_word_of_ours_is_a_value_as_any_other() -> Res
 #[test]
 fn hostile_names_and_values_are_refused_by_name_before_redis_is_asked() {
     for bytes in hostile() {
-        // What is not UTF-8 is no text of Rust: it never gets here.
+        // Bytes that are not UTF-8 are no text in Rust, so they never get here.
         let Ok(text) = std::str::from_utf8(&bytes) else { continue };
         let as_name = Subjects::none().with(text, "a");
         assert!(matches!(as_name, Err(BadSubject::Name(_))), "{as_name:?}");
