@@ -1,4 +1,4 @@
-//! Every script in `lua/` keeps the contract that its header states: no Redis needed to see it.
+//! Tests of the headers of all scripts in `lua/`: the body keeps the contract of its header. They need no Redis.
 
 use std::{collections::BTreeSet, fs};
 
@@ -7,7 +7,7 @@ use crate::lua_sources::{folder, header_and_body, names};
 struct LuaFile {
     name: String,
     header: String,
-    /// Without comments.
+    /// The text without comments.
     body: String,
 }
 
@@ -17,7 +17,7 @@ fn lua_file(name: String, text: &str) -> LuaFile {
     LuaFile { name, header: header.to_owned(), body: body.collect::<Vec<_>>().join("\n") }
 }
 
-/// The scripts that are loaded, with all that they include.
+/// The scripts that Redis loads, with all their includes.
 fn lua_files() -> Vec<LuaFile> {
     let names = names(folder());
     assert!(names.len() >= 3, "the scripts are not where they are looked for");
@@ -25,13 +25,13 @@ fn lua_files() -> Vec<LuaFile> {
     names.iter().map(|name| lua_file(name.clone(), &read(name))).collect()
 }
 
-/// The numbers that stand directly behind `before`, as in `KEYS[3]` or `Reply 6`.
+/// The numbers directly after `before`, as in `KEYS[3]` or `Reply 6`.
 fn numbers_behind(text: &str, before: &str) -> BTreeSet<u32> {
     let behind = text.match_indices(before).map(|(at, _)| &text[at + before.len()..]);
     behind.filter_map(|rest| rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()).collect()
 }
 
-/// The words that stand directly behind `before`, as in `Error BADARG`.
+/// The words directly after `before`, as in `Error BADARG`.
 fn words_behind(text: &str, before: &str) -> BTreeSet<String> {
     let behind = text.match_indices(before).map(|(at, _)| &text[at + before.len()..]);
     let word = |rest: &str| rest.split(|c: char| !c.is_ascii_uppercase()).next().unwrap_or("").to_owned();
@@ -44,8 +44,9 @@ fn listed_behind<'a>(header: &'a str, before: &str) -> impl Iterator<Item = &'a 
     behind.into_iter().flat_map(|rest| rest.split([':', ',']).next().unwrap_or("").split_whitespace())
 }
 
-/// Up to where a table is gone through, or taken apart, from a place on: `for at = 3, #ARGV`, `unpack(ARGV, 4)`. All places from there
-/// on are used; `KEYS` and `ARGV` as a whole are used from 1 on. None: every place is used by its number.
+/// The first place of a loop over a table, or of its values as arguments: `for at = 3, #ARGV`, `unpack(ARGV, 4)`. All
+/// places from there on are used. If the body uses `KEYS` or `ARGV` as a whole, it is 1. None: the body uses every
+/// place by its number.
 fn used_from(body: &str, table: &str) -> Option<u32> {
     let mut from = BTreeSet::new();
     for line in body.lines().filter(|line| line.contains(table)) {
@@ -66,7 +67,7 @@ fn used_from(body: &str, table: &str) -> Option<u32> {
     from.first().copied()
 }
 
-/// The places of a table that a script takes apart: `unpack(ARGV, 1, 6)` are 1 to 6. Every one of them has a name.
+/// The places of a table that a script passes as arguments: `unpack(ARGV, 1, 6)` are 1 to 6. Each of them has a name.
 fn taken_apart(file: &LuaFile, table: &str) -> BTreeSet<u32> {
     let mut places = BTreeSet::new();
     for line in file.body.lines() {
@@ -104,7 +105,7 @@ fn every_key_and_argument_that_a_header_names_is_used_and_none_is_used_unnamed()
     }
 }
 
-/// What a body answers by number: `return 1`, or a variable that stands for an answer.
+/// The reply numbers of a body: `return 1`, or a variable that holds a reply.
 fn numbers_given(body: &str) -> BTreeSet<u32> {
     let ways = ["return ", "refuse(", "answer = ", "answer = {}, ", "closed = ", "known = "];
     ways.iter().flat_map(|way| numbers_behind(body, way)).collect()
@@ -122,8 +123,8 @@ fn every_reply_code_in_a_header_is_given_and_none_is_given_undocumented() {
     }
 }
 
-/// An array that is a reply: how many values it has, and its first one where that is a number that stands in the script. None: a list,
-/// whose length the script does not say.
+/// An array that is a reply: the number of its values, and its first value if that is a number in the script. None: a
+/// list whose length is not in the script.
 type Array = Option<(usize, Option<u32>)>;
 
 fn array(values: &[String]) -> Array {
@@ -133,7 +134,7 @@ fn array(values: &[String]) -> Array {
     Some((values.len(), values.first().and_then(|first| first.parse().ok())))
 }
 
-/// The values of a table that begins here, behind its `{`.
+/// The values of a table. The text begins after the `{`.
 fn values(text: &str) -> Vec<String> {
     let (mut depth, mut values) = (0, vec![String::new()]);
     for found in text.chars() {
@@ -185,7 +186,7 @@ fn every_array_of_a_header_is_a_reply_and_every_array_that_is_a_reply_is_in_the_
     }
 }
 
-/// The errors of its own that a script makes: texts that begin with a word in capitals.
+/// The errors that a script raises itself: texts that begin with a word in capitals.
 fn errors_raised(body: &str) -> BTreeSet<String> {
     let is_error = |word: &str| word.len() > 4 && word.chars().all(|c| c.is_ascii_uppercase());
     let texts = body.split('\'').skip(1).step_by(2);
@@ -206,11 +207,11 @@ fn every_error_of_a_header_is_raised_and_none_is_raised_undocumented() {
     }
 }
 
-/// Sources and includes that do not fit on a screen, and the lines that each may have below its header.
+/// Sources and includes that do not fit on a screen, and the number of lines that each may have below its header.
 const LONG: [(&str, usize); 3] =
     [("admit_many.lua", 95), ("release_limited.lua", 75), ("limited_checks.lua", 105)];
 
-/// A script that is loaded has all that it includes, and no limit but the width of a line.
+/// A script that Redis loads contains all its includes. Only the width of its lines has a limit.
 #[test]
 fn every_source_fits_on_a_screen_and_every_script_begins_with_its_contract_and_stands_in_the_readme() {
     let readme = fs::read_to_string(folder().join("README.md")).expect("lua/README.md");

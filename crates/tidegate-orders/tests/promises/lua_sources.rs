@@ -1,10 +1,10 @@
-//! The scripts in `lua/` are what their sources in `lua/src/` say, with the includes of `lua/include/` in their places.
+//! Tests of the scripts in `lua/`: each must equal its source in `lua/src/` with the includes of `lua/include/`.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
-/// Set to 1, it makes the comparison write what it expects: `just lua`.
+/// The variable that makes the comparison write the expected text, if it is 1: `just lua`.
 const WRITE: &str = "TIDEGATE_WRITE_LUA";
-/// The line of a source that an include takes the place of: `--- @include "time"`.
+/// The line of a source that an include replaces: `--- @include "time"`.
 const INCLUDE: &str = "--- @include \"";
 
 /// The folder with the scripts, their sources and the includes.
@@ -26,12 +26,12 @@ pub fn header_and_body(text: &str) -> (&str, &str) {
     text.split_at(length)
 }
 
-/// The include that a line asks for.
+/// The name of the include in a line.
 fn included(line: &str) -> Option<&str> {
     line.trim_start().strip_prefix(INCLUDE)?.strip_suffix('"')
 }
 
-/// Appends `body` with its includes, each as far to the right as the line that asks for it.
+/// Appends `body` with its includes. An include is indented as far as the line that names it.
 fn expand(body: &str, indentation: &str, to: &mut String) {
     for line in body.lines() {
         if let Some(name) = included(line) {
@@ -48,7 +48,7 @@ fn expand(body: &str, indentation: &str, to: &mut String) {
     }
 }
 
-/// The script that a source stands for: its header, the name of the source, and its body without includes.
+/// The script of a source: its header, the name of the source, and its body with the includes.
 fn written_from(name: &str) -> String {
     let source = fs::read_to_string(folder().join("src").join(name)).expect("a readable source");
     let (header, body) = header_and_body(&source);
@@ -110,13 +110,13 @@ fn what_several_scripts_know_stands_in_one_include() {
     }
 }
 
-/// Of a line: what is neither a comment nor in quotes.
+/// The statements of a line: its text without comments and quoted strings.
 fn statements(line: &str) -> String {
     let bare = line.split("-- ").next().unwrap_or(line);
     bare.split('\'').step_by(2).collect::<Vec<_>>().join("''")
 }
 
-/// Whether a second statement begins on the line: behind the first one, or behind the end of a block.
+/// Whether a second statement begins on the line: after the first one, or after the end of a block.
 fn has_two_statements(line: &str) -> bool {
     let text = statements(line);
     let words: Vec<&str> = text.split_whitespace().collect();
@@ -127,7 +127,8 @@ fn has_two_statements(line: &str) -> bool {
     (begins_again || goes_on) && !text.contains("function")
 }
 
-/// Whether a line uses a key or an argument by its number. A line that begins with `local` counts as one that gives it a name.
+/// Whether a line uses a key or an argument by its number. A line that begins with `local` names it, so that is
+/// allowed.
 fn uses_a_number(line: &str) -> bool {
     let text = statements(line);
     let is_number =
@@ -135,7 +136,7 @@ fn uses_a_number(line: &str) -> bool {
     let numbered = |table: &str| text.split(table).skip(1).any(is_number);
     let names =
         text.trim_start().starts_with("local ") || text.contains("= KEYS[") || text.contains("= ARGV[");
-    // A request under a key may ask for another order id.
+    // A request with an idempotency key may get another order id.
     let sets = text.trim_start().starts_with("ARGV[1] = ");
     (numbered("KEYS[") || numbered("ARGV[")) && !names && !sets
 }

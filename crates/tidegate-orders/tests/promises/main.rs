@@ -1,4 +1,4 @@
-//! What an order's library promises, shown on real servers.
+//! Tests of the order library on real servers.
 
 mod admission;
 mod allocations;

@@ -1,4 +1,4 @@
-//! Order ids from a real Redis.
+//! Tests of order ids, with a counter in a real Redis.
 
 use std::{
     collections::HashSet,
@@ -23,7 +23,7 @@ const DAY: i64 = 86_400;
 const NOON: i64 = 1_718_020_800;
 const COUNTER: &str = "icr:order:2024:06:10";
 
-/// An allocator, and the hands of its clock in Unix seconds.
+/// An allocator, and its clock in Unix seconds, which a test can set.
 fn allocator(fixture: &Fixture, block_size: u32) -> (OrderIdAllocator, Arc<AtomicI64>) {
     let clock = Arc::new(AtomicI64::new(NOON));
     let hands = Arc::clone(&clock);
@@ -149,7 +149,7 @@ async fn a_counter_of_another_type_or_below_zero_is_an_error_and_no_id() -> Resu
     Ok(())
 }
 
-/// So many ids, each of which is new.
+/// Takes this many ids, and checks that each is new.
 async fn take_new(allocator: &OrderIdAllocator, taken: &mut HashSet<i64>, count: usize) -> Result<()> {
     for _ in 0..count {
         let id = allocator.next().await?;
@@ -193,7 +193,7 @@ async fn a_block_ends_when_another_server_answers_which_may_give_it_to_somebody_
     let mut taken = HashSet::new();
     take_new(&one, &mut taken, 15).await?;
     take_new(&other, &mut taken, 3).await?;
-    // The promoted replica has received nothing of that.
+    // The promoted replica has received none of these increments.
     promoted.words(&["SET", COUNTER, "2"]).await?;
     proxy.lead_to(promoted.redis.port());
     proxy.cut_connections().await;

@@ -1,4 +1,4 @@
-//! Results that Redis did not take, on a real Redis and MySQL.
+//! Tests of results that Redis does not take, on a real Redis and MySQL.
 
 use std::time::Duration;
 
@@ -57,7 +57,7 @@ async fn of_remembered_results_those_that_redis_takes_are_published_once_and_the
     publisher.publish(&[result(1)?, result(2)?, result(3)?]).await?;
     assert_eq!(remembered(&mysql).await?, [1, 2, 3]);
     assert_eq!(publisher.publish_remembered().await?, Remembered::Refused);
-    // A stream that has room for two ids.
+    // A stream with room for two more ids.
     fixture.typed(&format!("DEL {RESULTS}")).await?;
     fixture.typed(&format!("XADD {RESULTS} 18446744073709551615-18446744073709551613 first it")).await?;
     for _ in 0..2 {
@@ -105,7 +105,8 @@ async fn a_result_without_a_voucher_is_published_by_one_partition() -> Result<()
         )
     };
     let partitions: Vec<(String, Publisher)> = Partition::all(&tags).into_iter().map(of_partition).collect();
-    // Of partition 1, by its id; one of a producer with ids of its own; and one whose voucher says otherwise.
+    // An order of partition 1 by its id, one of a producer with ids of its own, and one whose voucher belongs to
+    // another partition.
     let orders =
         [result(64 + 1)?, result(64 + 50)?, OrderResult { voucher: 5.try_into().ok(), ..result(64)? }];
     for (key, _) in &partitions {

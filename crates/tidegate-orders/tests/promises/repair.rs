@@ -1,5 +1,5 @@
-//! Repairs of what Redis holds of a sale: afterwards a complete journal adds up to the stock again, whatever moved meanwhile and
-//! however often the repair is sent.
+//! Tests of repairs in Redis: afterwards, the stock is the sum of a complete journal again. Orders may move meanwhile,
+//! and the same repair may be sent several times.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ use tidegate_orders::{
     },
 };
 
-/// What moves a sale, or the hand that spoils it.
+/// A step that moves a sale, or a manual change that damages it.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Admit {
@@ -27,11 +27,11 @@ enum Step {
         order: i64,
         user: i64,
     },
-    /// Somebody writes the stock by hand.
+    /// An operator changes the stock.
     Drift(i64),
-    /// Somebody loses the note of an order.
+    /// The note of an order is lost.
     LoseNote(i64),
-    /// Somebody lets a user order again.
+    /// The user of an order is no longer a buyer.
     Unbar(i64),
 }
 
@@ -39,7 +39,7 @@ enum Step {
 struct Case {
     before: Vec<Step>,
     between: Vec<Step>,
-    /// Between a repair and its second sending.
+    /// The steps between a repair and its second sending.
     after: Vec<Step>,
     loaded: i64,
     wanted: Vec<(i64, i64, RepairAction)>,
@@ -69,7 +69,7 @@ fn case() -> impl Strategy<Value = Case> {
         .prop_map(|(before, between, after, loaded, wanted)| Case { before, between, after, loaded, wanted })
 }
 
-/// What Redis holds of the sale.
+/// The sale as Redis holds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Held {
     stock: i64,
@@ -93,7 +93,7 @@ impl Held {
         entries.map(|entry| entry.total_change()).sum()
     }
 
-    /// By how much the stock is above what the journal adds up to.
+    /// The difference between the stock and the sum of the journal.
     fn drift(&self) -> i64 {
         self.stock - self.sum()
     }
@@ -120,13 +120,13 @@ async fn apply(fixture: &Fixture, step: Step) -> Result<()> {
         Step::Admit { order, user, quantity } => {
             let mut wanted = admission(order, user);
             wanted.quantity = quantity.try_into()?;
-            // Refused, or of another user: nothing moves.
+            // The order may be refused, or its id may belong to another user: then nothing moves.
             _ = fixture.store.admissions().admit(&wanted).await;
         }
         Step::Release { order, user } => {
             let note = Held::read(fixture).await?.note(order);
             let entry = note.and_then(|note| JournalNote::parse(note.as_bytes()));
-            // Whoever releases knows the quantity.
+            // A caller that releases an order knows its quantity.
             let units = entry.and_then(|entry| Quantity::try_from(-entry.change?).ok());
             if units.is_some() {
                 let _of_another_user = fixture
@@ -160,7 +160,7 @@ fn repair(id: &str, guard: &RepairGuard, held: &Held, case: &Case) -> Result<Vou
     })
 }
 
-/// What the notes say of orders that were repaired, and of those that had moved.
+/// Checks the notes of orders that were repaired, and of those that had moved.
 fn check_orders(repair: &VoucherRepair, answers: &[RepairAnswer], before: &Held, after: &Held) -> Result<()> {
     let mut repaired = BTreeSet::new();
     for (order, answer) in repair.orders.iter().zip(answers) {
@@ -199,7 +199,7 @@ async fn run(fixture: &Fixture, case: &Case) -> Result<()> {
     let after = Held::read(fixture).await?;
     let RepairReply::Made(answers) = reply else { anyhow::bail!("{reply:?}") };
     check_orders(&first, &answers, &before, &after)?;
-    // What a hand did after the look is for the next look, and nothing else is left.
+    // The repair leaves the drift that came after the look, and no other.
     ensure!(after.drift() == before.drift() - look.drift(), "{before:?}\n{after:?}");
     for step in &case.after {
         apply(fixture, *step).await?;
@@ -213,7 +213,7 @@ async fn run(fixture: &Fixture, case: &Case) -> Result<()> {
             |answers: &[RepairAnswer]| answers.iter().filter(|it| **it != RepairAnswer::Moved).count();
         ensure!(repaired(&again) >= repaired(&answers), "{answers:?}, then {again:?}");
     }
-    // Another one that looked at the same time.
+    // Another repair that looked at the same time.
     let second = repair("b.1", &guard, &look, case)?;
     ensure!(fixture.store.repairs().repair(&second).await? == RepairReply::Overtaken);
     ensure!(Held::read(fixture).await? == later, "a repair that was overtaken changed something");
@@ -247,7 +247,7 @@ async fn a_repair_is_refused_where_something_else_than_orders_came_between() -> 
         drift: 0,
         orders: Vec::new(),
     };
-    // A change of stock, open and then at its end, concerns what moves the stock and nothing else.
+    // An open change of stock, and later its end, stop repairs that move the stock, and no other repairs.
     let change = StockChange::new(-5, 10, "somebody".to_owned());
     fixture.store.sales().note_change(&[None], &WholeChange { sides: vec![(voucher(), change)] }).await?;
     assert_eq!(fixture.store.repairs().repair(&moving).await?, RepairReply::StockChanged);
@@ -267,7 +267,7 @@ async fn a_repair_is_refused_where_something_else_than_orders_came_between() -> 
         fixture.store.repairs().repair(&of_orders).await?,
         RepairReply::Made(vec![RepairAnswer::Repaired])
     );
-    // The next part of the same repair knows of the part before it.
+    // The next part of the same repair accepts the part before it.
     let next = VoucherRepair { id: "b".to_owned(), guard: guard.after("a"), ..of_orders.clone() };
     assert_eq!(fixture.store.repairs().repair(&next).await?, RepairReply::Made(vec![RepairAnswer::Moved]));
     let late = VoucherRepair { id: "c".to_owned(), ..of_orders.clone() };

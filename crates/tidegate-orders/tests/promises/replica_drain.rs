@@ -1,4 +1,5 @@
-//! What one WAIT a batch costs a lane that writes orders: the same lane, the same stores and the same replica, with and without.
+//! The cost of one WAIT per batch for a lane that writes orders: the same lane, stores and replica, with WAIT and
+//! without it.
 
 use std::{num::NonZeroU32, time::Duration};
 
@@ -28,7 +29,7 @@ async fn what_a_wait_a_batch_costs_a_drain() -> Result<()> {
     let wanted = Confirmation { replicas: NonZeroU32::MIN, within, place: ConfirmedIn::Memory };
     let mut drain = Drain::open_with_replica().await?;
     for batch in [1_000, 100, 10] {
-        // The first one opens sessions and tables.
+        // The first round opens sessions and tables.
         rate(&mut drain, batch, None).await?;
         let (mut without, mut with) = (Vec::new(), Vec::new());
         for _ in 0..ROUNDS {

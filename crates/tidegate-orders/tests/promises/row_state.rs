@@ -1,4 +1,4 @@
-//! The conditions in SQL and the function in Rust say the same of every row, on real servers.
+//! Tests of the row state, on real servers: the conditions in SQL and the function in Rust agree on every row.
 
 use anyhow::Result;
 use sqlx::{AssertSqlSafe, MySqlPool, Row};

@@ -1,4 +1,4 @@
-//! What `migrate` promises, on a real MySQL or MariaDB.
+//! Tests of `migrate`, on a real MySQL or MariaDB.
 
 use std::{sync::Arc, time::Duration};
 
@@ -26,7 +26,7 @@ impl Database {
         Ok(Self { pool, server: Arc::new(server) })
     }
 
-    /// A server of which these are additional arguments.
+    /// Starts a server with these additional arguments.
     async fn with_args<const N: usize>(args: [&'static str; N]) -> Result<Self> {
         let start = move || MysqlServer::options().args(args).start();
         let server = tokio::task::spawn_blocking(start).await??;
@@ -52,7 +52,7 @@ impl Database {
         Ok(())
     }
 
-    /// (id, user, voucher, status)
+    /// Inserts orders: id, user, voucher, status.
     async fn insert(&self, orders: &[(i64, i64, i64, i64)]) -> Result<()> {
         for (id, user, voucher, status) in orders {
             let values = format!("({id}, {user}, {voucher}, {status}, '2022-02-03 04:05:06')");
@@ -105,7 +105,7 @@ async fn an_empty_database_gets_everything_and_a_second_run_does_nothing() -> Re
     let database = Database::empty().await?;
     let before = schema::check(&database.pool).await?;
     assert!(!before.is_ready() && !before.unique_key);
-    // The tables that it makes have their defaults.
+    // The tables that `migrate` creates already have their defaults.
     let changes = schema::all_steps().filter(|change| !change.what.starts_with("give "));
     assert_eq!(before.missing, changes.collect::<Vec<_>>());
 
@@ -167,7 +167,7 @@ async fn the_tutorials_tables_are_taken_over_with_their_rows() -> Result<()> {
     assert_eq!(database.number(rows).await?, 3);
     let kept = "SELECT stock FROM tb_seckill_voucher WHERE voucher_id = 10 AND initial_stock IS NULL";
     assert_eq!(database.number(kept).await?, 98);
-    // The tutorial's own insert goes on working, and its second order is refused from now on.
+    // The tutorial's own insert still works, and from now on its second order is refused.
     database.insert(&[(4, 102, 10, 1)]).await?;
     assert!(database.insert(&[(5, 102, 10, 1)]).await.is_err());
     Ok(())
@@ -275,7 +275,7 @@ async fn a_missing_database_is_named_with_what_to_type() -> Result<()> {
     Ok(())
 }
 
-/// As the commonest dump makes them, which begins with a relaxed sql_mode: zeros for moments that nobody set.
+/// Rows as the commonest dump leaves them, which relaxes sql_mode: unset times are zeros.
 const ZERO_DATES: &str = "SET SESSION sql_mode = '';
     ALTER TABLE tb_seckill_voucher ALTER COLUMN begin_time SET DEFAULT '0000-00-00 00:00:00',
         ALTER COLUMN end_time SET DEFAULT '0000-00-00 00:00:00';
@@ -341,7 +341,7 @@ async fn the_documented_cancel_gives_units_back_once_and_never_those_of_a_paid_o
     let stock = "SELECT stock FROM tb_seckill_voucher WHERE voucher_id = 10";
     let rows = |condition: &str| format!("SELECT COUNT(*) FROM tb_voucher_order WHERE {condition}");
 
-    // Before its order has a row; then the row comes.
+    // The cancellation comes before its order has a row. Then the row comes.
     database.run(&cancel(1)?).await?;
     assert_eq!(database.number(stock).await?, 98);
     database.insert(&[(1, 100, 10, 1), (2, 101, 10, 2), (3, 102, 10, 5), (4, 103, 11, 1)]).await?;
@@ -357,7 +357,7 @@ async fn the_documented_cancel_gives_units_back_once_and_never_those_of_a_paid_o
     }
     assert_eq!(database.number(&rows("id IN (2, 3) AND status IN (2, 5) AND slot = 1")).await?, 2);
     assert_eq!(database.number(stock).await?, 101, "paid, or being refunded");
-    // Of a voucher without a row.
+    // An order of a voucher without a row.
     database.run(&cancel(4)?).await?;
     assert_eq!(database.number(&rows("id = 4 AND status = 4 AND slot IS NULL")).await?, 1);
     // The user may order again.

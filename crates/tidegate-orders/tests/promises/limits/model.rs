@@ -1,5 +1,5 @@
-//! The scripts of limits beside a model: orders come and go at random while limits change, windows close and replies are lost, and
-//! counters, slots and stock are what the model says.
+//! Tests of the scripts of limits against a model. Orders are admitted and released at random while limits change,
+//! windows close and replies are lost. Counters, slots and stock must match the model.
 
 mod rules;
 
@@ -18,23 +18,24 @@ use super::{BUYERS, COMMON_LIMITS, COMMON_USES, JOURNAL, LIMITED, PLAIN, Reply, 
 use crate::fixture::Fixture;
 use rules::{Owner, Rules};
 
-/// How many sales there are, side by side.
+/// The number of sales that run side by side.
 const RUNS: u64 = 200;
-/// Orders that somebody asks for in each.
+/// The orders that are placed in each sale.
 const ORDERS: i64 = 60;
 
-/// By owner, number of the rule and value of its subject.
+/// The key of a counter: owner, number of the rule, value of its subject.
 type Counter = (Owner, u32, String);
 
-/// What there must be, beside the server.
+/// The state that the scripts must reach.
 struct Model {
     rules: Rules,
-    /// Window, orders, units.
+    /// Window, orders and units of each counter.
     uses: HashMap<Counter, (i64, i64, i64)>,
     live: Vec<Admitted>,
-    /// Of each user, a bit for each slot.
+    /// The slots of each user, as bits.
     slots: HashMap<i64, u32>,
-    /// Users whose slots are in the hash: where an order is admitted while a user may have one only, its slot is not noted there.
+    /// Users whose slots are in the hash. If an order is admitted while a user may have only one, its slot is not in
+    /// the hash.
     noted: BTreeSet<i64>,
     stock: i64,
 }
@@ -45,11 +46,11 @@ struct Admitted {
     user: i64,
     units: i64,
     slot: u32,
-    /// With the window that each was counted in.
+    /// Each counter with the window in which the order was counted.
     uses: Vec<(Counter, i64)>,
 }
 
-/// What somebody asks for.
+/// A request for an order.
 struct Wanted {
     order: i64,
     user: i64,
@@ -93,7 +94,7 @@ impl Model {
         }
     }
 
-    /// Whether an order would be admitted at this moment.
+    /// Whether an order fits into all limits, slots and the stock at this time.
     fn has_room(&self, wanted: &Wanted, at_ms: i64) -> bool {
         let fits = |owner: Owner, rule: &rules::Rule| {
             let counter = (owner, rule.number, wanted.value(&rule.subject));
@@ -151,7 +152,7 @@ impl Model {
         given
     }
 
-    /// As the hash of an owner has it.
+    /// The fields of an owner's hash.
     fn fields(&self, wanted: Owner) -> BTreeMap<String, String> {
         let own = self.uses.iter().filter(|((owner, ..), _)| *owner == wanted);
         let uses = own.map(|((_, number, value), (window, orders, units))| {
@@ -161,7 +162,7 @@ impl Model {
         uses.chain(noted.map(|user| (format!("u:{user}"), self.slots[user].to_string()))).collect()
     }
 
-    /// Window by window, whatever was released since, and whatever the limits were.
+    /// Checks each window of each counter, whatever was released or changed since.
     fn assert_nobody_is_over_a_limit(&self) {
         let mut by_window: HashMap<(&Counter, i64), (i64, i64)> = HashMap::new();
         for live in &self.live {
@@ -178,12 +179,12 @@ impl Model {
     }
 }
 
-/// A sale, its model, and what was released.
+/// A sale, its model, and the released orders.
 struct Run {
     sale: Sale,
     model: Model,
     random: StdRng,
-    /// Order and user.
+    /// Order and user of each released order.
     gone: Vec<(i64, i64)>,
 }
 
@@ -216,7 +217,7 @@ impl Run {
         Ok(time[0].parse::<i64>()? * 1000 + time[1].parse::<i64>()? / 1000)
     }
 
-    /// Somebody asks for an order. One in four hears nothing, and asks again.
+    /// Places an order. One caller in four gets no reply, and repeats its request.
     async fn ask(&mut self, order: i64) -> Result<()> {
         let wanted = Wanted::at_random(order, &mut self.random);
         let before = self.now_ms().await?;
@@ -241,13 +242,13 @@ impl Run {
         Ok(())
     }
 
-    /// An order is released. One in four who do so hear nothing; whoever does it again releases nothing.
+    /// Releases an order. One caller in four gets no reply. A second release changes nothing.
     async fn release(&mut self) -> Result<()> {
         if self.model.live.is_empty() {
             return Ok(());
         }
         let at = self.random.random_range(0..self.model.live.len());
-        // Whoever releases many at once says 2 of each but the last, and they may come in any order.
+        // A caller that releases many orders at once sends 2 for each but the last, in any sequence.
         let is_noted = self.model.noted.contains(&self.model.live[at].user);
         let free = if is_noted && self.one_of(2) { "2" } else { "1" };
         let Admitted { order, user, units, .. } = self.model.release(at);
@@ -259,8 +260,8 @@ impl Run {
         Ok(())
     }
 
-    /// Whoever asks for an order of before hears what became of it, whatever was changed since, and whatever else is said; and who
-    /// releases one again releases nothing.
+    /// Repeats a known order with other subjects. The reply must name its state, whatever was changed since. A second
+    /// release must change nothing.
     async fn ask_for_known_ones(&mut self) -> Result<()> {
         let mut again = Wanted::at_random(0, &mut self.random);
         if !self.model.live.is_empty() {
@@ -277,7 +278,7 @@ impl Run {
         Ok(())
     }
 
-    /// All limits are taken away for a while, in which an order may be released; then they count again.
+    /// Removes all limits for a while, in which an order may be released, and sets them again.
     async fn take_limits_away(&mut self) -> Result<()> {
         self.sale.limits("").await?;
         let error = Wanted::at_random(9_999, &mut self.random).ask(&self.sale).await;
@@ -304,7 +305,7 @@ impl Run {
             self.take_limits_away().await?;
         }
         if self.one_of(15) {
-            // So that windows close in the middle.
+            // A pause, so that windows close meanwhile.
             tokio::time::sleep(Duration::from_millis(700)).await;
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! The limits of a voucher and of its campaign, and how they change while they are sold.
+//! The limits of a voucher and of its campaign, and how they change during a sale.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use super::super::{COMMON, RULES};
 const WINDOWS: [&str; 5] = ["sale", "day", "month", "2", "3"];
 const SUBJECTS: [&str; 4] = ["user", "phone", "address", "*"];
 
-/// Whose limit it is. Each numbers its own.
+/// The owner of a limit. Each owner numbers its limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Owner {
     Voucher,
@@ -25,7 +25,7 @@ pub struct Rule {
     pub subject: String,
     window: String,
     offset_s: i64,
-    /// The most there may be; `i64::MAX` is no bound.
+    /// The most orders; `i64::MAX` is no bound.
     pub orders: i64,
     pub units: i64,
 }
@@ -52,7 +52,7 @@ impl Rule {
         format!("{number} {name} {subject} {window} {offset_s} {orders} {units}")
     }
 
-    /// The number of its window at this moment; None: it adds nothing up.
+    /// The number of the window at this time. None: the limit counts single orders only.
     pub fn window_at(&self, at_ms: i64) -> Option<i64> {
         let seconds = at_ms / 1000 + self.offset_s;
         Some(match self.window.as_str() {
@@ -69,14 +69,14 @@ impl Rule {
     }
 }
 
-/// The limits that count now, and what they were.
+/// The current limits, and their highest values so far.
 pub struct Rules {
     rules: HashMap<Owner, Vec<Rule>>,
     /// Whether a user may have several orders.
     pub has_slots: bool,
-    /// The highest number of each owner so far: none is used again.
+    /// The highest number of each owner so far. No number is used again.
     numbers: HashMap<Owner, u32>,
-    /// Orders and units, by owner and number: the highest that they ever were.
+    /// The highest values that a limit ever had, in orders and units, by owner and number.
     most: HashMap<(Owner, u32), (i64, i64)>,
 }
 
@@ -121,7 +121,8 @@ impl Rules {
         self.rules[&owner].iter().map(Rule::text).collect::<Vec<_>>().join(";")
     }
 
-    /// Other numbers go on with what was counted; another window or subject counts from zero, under a number of its own.
+    /// Changes a limit at random. With other numbers, it keeps its counts. With another window or subject, it gets a
+    /// new number and counts from zero.
     pub fn change(&mut self, random: &mut StdRng) {
         let owner = *OWNERS.choose(random).expect("two");
         let at = random.random_range(0..self.rules[&owner].len());
@@ -143,7 +144,7 @@ impl Rules {
                 rule.number = self.next_number(owner);
             }
             8 => self.has_slots = !self.has_slots,
-            // Taken away and set again under its name: a new limit.
+            // A limit that is removed and set again under its name is a new limit.
             _ => rule.number = self.next_number(owner),
         }
         self.rules.get_mut(&owner).expect("it has some")[at] = rule;
