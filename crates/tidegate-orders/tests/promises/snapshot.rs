@@ -1,4 +1,4 @@
-//! A voucher at one moment, and whether its stock is the sum of its journal, on a real Redis.
+//! Tests of the snapshot of a voucher, and of the sum of its journal, on a real Redis.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ async fn a_moment_has_stock_time_end_of_the_stream_and_length_of_the_journal() -
     Ok(())
 }
 
-/// What a look at the journal finds.
+/// The result of a check of the journal's sum.
 async fn sum(fixture: &Fixture) -> Result<Option<Sum>> {
     Ok(match fixture.store.journals().check_sum(voucher(), u64::MAX).await? {
         SumCheck::Checked(_, sum) => Some(sum),
@@ -63,7 +63,8 @@ async fn sell(fixture: Arc<Fixture>, first: i64) -> Result<(), ScriptError> {
     Ok(())
 }
 
-/// Forty short sales at full rate, each looked at five times: it grows faster than it is read without a compiler's help.
+/// Forty short sales at full rate, with five checks of each. Without an optimising compiler, the journal grows faster
+/// than the test reads it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hand_at_the_stock_is_found_at_once_in_a_busy_sale_and_nothing_is_found_without_one() -> Result<()>
 {
@@ -82,7 +83,7 @@ async fn a_hand_at_the_stock_is_found_at_once_in_a_busy_sale_and_nothing_is_foun
             }
         }
         fixture.typed("INCRBY seckill:stock:7 7").await?;
-        // Within the very millisecond of a hand, it is seen that something is apart, and not by how much.
+        // Within the millisecond of a manual change, the check finds a mismatch, but not its size.
         let hand_ms = fixture.store.journals().clock_ms().await?;
         while fixture.store.journals().clock_ms().await? <= hand_ms {}
         assert_eq!(sum(&fixture).await?, Some(Sum::Mismatch(7)));
@@ -106,7 +107,7 @@ async fn a_sale_that_another_script_sells_has_no_complete_journal() -> Result<()
     fixture.typed("DECRBY seckill:stock:7 1").await?;
     fixture.typed("SADD seckill:order:7 1").await?;
     assert_eq!(store.releases().release(&release(1, 1)).await?, ReleaseReply::Released);
-    // What was sold until now, nobody knows: it is not complete from now on either.
+    // The journal cannot know the orders that were sold until now, so it does not become complete.
     fixture.typed("HSET seckill:voucher:7 end_ms 1").await?;
     assert_eq!(store.sales().load(voucher(), 20, window).await?, LoadReply::Loaded);
     assert_eq!(sum(&fixture).await?, None);

@@ -1,4 +1,5 @@
-//! Orders that have to be paid in time: which get a time limit, what of, and when it ends, on a real MySQL or MariaDB.
+//! Tests of time limits for payment, on a real MySQL or MariaDB: which orders get one, from which setting, and when it
+//! ends.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -30,11 +31,12 @@ struct Database {
 }
 
 impl Database {
-    /// Vouchers 1 (NULL), 2 (900 s) and 3 (0: never), and `default` for those that say nothing.
+    /// Opens a database with the vouchers 1 (NULL), 2 (900 s) and 3 (0: never). `default` counts for vouchers without a
+    /// limit of their own.
     async fn open(default: Duration) -> Result<Self> {
         let server = tokio::task::spawn_blocking(MysqlServer::shared).await??;
         let options = MySqlPoolOptions::new().max_connections(4).after_connect(|connection, _| {
-            // As far from UTC as can be, to show that it does not matter.
+            // The time zone is far from UTC, to show that it does not matter.
             Box::pin(async move {
                 connection.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED").await?;
                 connection.execute("SET SESSION time_zone = '-11:00'").await?;
@@ -56,7 +58,7 @@ impl Database {
         Ok(())
     }
 
-    /// Orders with a time limit, and in how many seconds from their row's birth it ends.
+    /// The orders with a time limit, and the seconds from their creation to its end.
     async fn limits(&self) -> Result<Vec<(i64, i64)>> {
         let sql = "SELECT u.order_id, CAST(ROUND(u.due_ms / 1000 - UNIX_TIMESTAMP(o.create_time), -1) AS SIGNED) \
                    FROM tidegate_unpaid_order u JOIN tb_voucher_order o ON o.id = u.order_id \
@@ -88,7 +90,7 @@ impl Database {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_has_a_time_limit_where_its_voucher_or_else_the_default_says_so() -> Result<()> {
     let database = Database::open(Duration::ZERO).await?;
-    // One voucher in a batch, and several.
+    // Batches with one voucher, and with several.
     database.write(&[order(1, 1, 1), order(2, 2, 1)]).await?;
     database.write(&[order(3, 3, 2), order(4, 4, 2)]).await?;
     database.write(&[order(5, 5, 3), order(6, 6, 1), order(7, 7, 2)]).await?;
@@ -111,7 +113,7 @@ async fn a_time_limit_that_somebody_changes_holds_for_the_next_batch() -> Result
             .await?;
         database.write(&[order(id, id, 2)]).await?;
         database.run("UPDATE tb_seckill_voucher SET pay_within = 60 WHERE voucher_id = 2").await?;
-        // With another voucher beside it.
+        // Batches with another voucher beside it.
         database.write(&[order(id + 10, id + 10, 2), order(id + 20, id + 20, 1)]).await?;
     }
     let limits = [(1, 900), (3, 300), (5, 600), (12, 60), (13, 60), (14, 60), (15, 60)];
@@ -187,12 +189,12 @@ async fn a_late_order_is_seen_behind_any_number_of_orders_that_have_time() -> Re
     Ok(())
 }
 
-/// Partitions of a system that has so many.
+/// The partitions of a system with this many.
 fn partitions(count: usize) -> Vec<Partition> {
     Partition::all(&(0..count).map(|tag| tag.to_string()).collect::<Vec<_>>())
 }
 
-/// Rows that a session has read in `work`, by indexes or whole.
+/// The rows that a session reads in `work`, by indexes or in whole tables.
 async fn rows_read<T>(
     session: &mut MySqlConnection,
     work: impl AsyncFnOnce(&mut MySqlConnection) -> sqlx::Result<T>,
@@ -205,7 +207,7 @@ async fn rows_read<T>(
     let (first, second) = (counted(session).await?, counted(session).await?);
     let done = work(session).await?;
     let third = counted(session).await?;
-    // To look costs rows, too.
+    // Reading the counters costs rows, too.
     Ok((third - second - (second - first), done))
 }
 
@@ -213,7 +215,7 @@ async fn rows_read<T>(
 async fn a_partition_reads_no_rows_of_other_partitions_however_many_are_due_there() -> Result<()> {
     let database = Database::open(Duration::ZERO).await?;
     let partitions = partitions(12);
-    // All are due, and nobody lets them expire. Voucher 12 is the first partition's.
+    // All orders are due, and none expires. Voucher 12 is the first partition's.
     let code = partitions[0].code_in_sql("(1 + id % 11)");
     database
         .run(&format!(
@@ -271,7 +273,7 @@ async fn an_order_is_found_by_the_partition_of_its_voucher_whichever_partition_w
 async fn a_row_that_lacks_its_partition_is_assigned_and_one_that_is_held_stops_no_other() -> Result<()> {
     let database = Database::open(Duration::ZERO).await?;
     let (three, twelve) = (partitions(3), partitions(12));
-    // As workers of earlier versions write, and as they look: nothing of that fails.
+    // Workers of earlier versions write and read rows like these without an error.
     let values: Vec<String> = (1..=2_500).map(|id| format!("({id},1,{},{id},{id})", 1 + id % 12)).collect();
     let (columns, values) = ("order_id,user_id,voucher_id,due_ms,ask_ms", values.join(","));
     database.run(&format!("REPLACE INTO tidegate_unpaid_order ({columns}) VALUES {values}")).await?;
@@ -298,7 +300,7 @@ async fn a_row_that_lacks_its_partition_is_assigned_and_one_that_is_held_stops_n
     assert_eq!(unpaid_orders::assign(&mut session, &three[0]).await?, Assigned::All);
     assert_eq!(sqlx::query_scalar::<_, i64>(lacks).fetch_all(&database.pool).await?, [0; 0]);
 
-    // Another list: more partitions, and fewer.
+    // Other lists, with more partitions and with fewer.
     for (list, expected) in [(&twelve, 208), (&three, 833)] {
         while unpaid_orders::assign(&mut session, &list[0]).await? == Assigned::Some {}
         assert_eq!(unpaid_orders::due(&mut session, &list[1], 3_000).await?.len(), expected);
@@ -353,7 +355,7 @@ async fn the_mark_shows_which_store_went_back_until_both_are_marked_anew() -> Re
         assert_eq!(counter.renew(&mut session).await?.state(), RestoreState::Whole);
         assert_eq!(counter.raise(&mut session).await?, RestoreState::Whole);
     }
-    // A process that died between two steps.
+    // As if a process had died between two steps.
     database.run("UPDATE tidegate_fleet_mark SET mark = mark + 1").await?;
     assert_eq!(counter.raise(&mut session).await?, RestoreState::Whole);
     Ok(())

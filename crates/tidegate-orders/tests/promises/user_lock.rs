@@ -1,4 +1,4 @@
-//! User locks when calls of Redis are lost, late, or carried out without anybody knowing.
+//! Tests of user locks whose calls to Redis are lost or late, or executed without a reply.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ const UNLOCK: &str = include_str!("../../../../lua/unlock.lua");
 const LEASE: Duration = Duration::from_secs(600);
 const PATIENCE: Duration = Duration::from_millis(300);
 
-/// Two processes: one behind a proxy, and another one.
+/// Two processes: one connects through a proxy, the other directly.
 struct Processes {
     fixture: Fixture,
     proxy: Proxy,
@@ -39,7 +39,7 @@ impl Processes {
         Ok(Self { fixture, proxy, ours, theirs })
     }
 
-    /// Locks these users without learning of it. Answers with the token.
+    /// Locks these users, and loses the reply. Returns the token.
     async fn lose_the_reply_of_a_lock(&self, users: &[i64]) -> Result<String> {
         let reply = self.proxy.hold_reply_when(sha1_hash(LOCK));
         self.ours.lock(users.iter().map(|id| user(*id))).await.expect_err("no reply in time");
@@ -49,13 +49,13 @@ impl Processes {
         Ok(self.holder(users[0]).await?.expect("the lock was taken"))
     }
 
-    /// Calls a script as a client that sends again, or a network that is late, does.
+    /// Calls a script like a client that repeats its call, or like a slow network.
     async fn call<R: FromValue>(&self, script: &str, users: &[i64], args: &[&str]) -> Result<R> {
         let keys: Vec<String> = users.iter().map(|id| format!("lock:order:{id}")).collect();
         Ok(self.fixture.pool.evalsha(sha1_hash(script), keys, args.to_vec()).await?)
     }
 
-    /// Who holds the lock of the user with this number.
+    /// The token that holds the lock of this user.
     async fn holder(&self, user: i64) -> Result<Option<String>> {
         Ok(self.fixture.typed(&format!("GET lock:order:{user}")).await?.convert()?)
     }
@@ -65,7 +65,7 @@ fn user(id: i64) -> UserId {
     UserId::try_from(id).expect("a user id")
 }
 
-/// Whether these locks let one lock the user; it is unlocked again.
+/// Whether these locks can lock the user. If so, the user is unlocked again.
 async fn may_lock(locks: &UserLocks, id: i64) -> Result<bool> {
     let locked = locks.lock([user(id)]).await?;
     let may = !locked.is_refused(user(id));
@@ -73,7 +73,7 @@ async fn may_lock(locks: &UserLocks, id: i64) -> Result<bool> {
     Ok(may)
 }
 
-/// Asks Redis something until the connections are there again.
+/// Waits until the connections work again.
 async fn reconnected(locks: &UserLocks) -> Result<()> {
     let began = std::time::Instant::now();
     while let Err(error) = may_lock(locks, 99).await {
@@ -133,7 +133,7 @@ async fn an_unlock_that_comes_late_leaves_the_locks_of_the_next_batch_alone() ->
     let at = Processes::start().await?;
     let first = at.ours.lock([user(1)]).await?;
     let late = at.holder(1).await?.expect("it is locked");
-    // It does not come to Redis, and the next batch need not wait for it.
+    // The unlock does not reach Redis, and the next batch need not wait for it.
     let held = at.proxy.hold_when(sha1_hash(UNLOCK));
     at.ours.unlock(first).await;
     held.reached().await?;

@@ -1,4 +1,4 @@
-//! Compaction what is final out of a journal, on real servers: both sides agree afterwards, and whatever comes again moves no unit.
+//! Tests of compaction on real servers: both sides agree afterwards, and repeated events or orders move no unit.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -30,7 +30,7 @@ impl Fixture {
         Ok(compactor.compact(&[voucher()], compactor.cut_off_ms().await?, &job()).await?)
     }
 
-    /// As after the retention: the stream holds nothing any more.
+    /// Empties the stream, as the retention does.
     async fn trim(&self) -> Result<()> {
         self.typed("XTRIM stream.orders MAXLEN 0").await?;
         Ok(())
@@ -56,8 +56,8 @@ impl Fixture {
         self.store.journals().snapshot(voucher()).await?.purged.context("something is compacted")
     }
 
-    /// Orders 1 to 12, each of the user with its number: 1 to 3 are cancelled, 4 to 6 used, 7 and 8 refunded, 9 and 10 paid, 11
-    /// and 12 unpaid. Order 13 is a second one of user 12, and refused.
+    /// Orders 1 to 12, each with the number of its user. Orders 1 to 3 are cancelled, 4 to 6 used, 7 and 8 refunded, 9
+    /// and 10 paid, 11 and 12 unpaid. Order 13 is a second order of user 12, and refused.
     async fn live_through_all(&self) -> Result<()> {
         self.admit(1..=12).await?;
         self.typed("SREM seckill:order:10 12").await?;
@@ -111,7 +111,7 @@ async fn what_is_final_is_compacted_live_orders_stay_and_both_sides_agree() -> R
     fixture.expect_clean().await?;
     assert_eq!(fixture.compact().await?, CompactReport::default());
 
-    // A month later: the short note of a live order is released, once, and compacted in its turn.
+    // A month later: the live order with the short note is released once, and compacted, too.
     for _ in 0..2 {
         fixture.event(9, "refunded", " ref r9").await?;
         fixture.work().await?;
@@ -149,7 +149,7 @@ async fn what_the_group_has_still_to_handle_or_has_buried_is_not_compacted() -> 
     let fixture = Fixture::start().await?;
     fixture.live_through_all().await?;
     fixture.trim().await?;
-    // An unread entry of an order that was used, a pending one of a cancelled one, a dead letter of another one.
+    // An unread entry and a pending one, each of a cancelled order, and a dead letter of a used order.
     let after_all = server_time_ms(&fixture.redis).await? + 10_000;
     let events = ["event paid orderId 1 userId 1 voucherId 10 ref late", "userId 2 voucherId 10 id 2"];
     for (n, event) in events.into_iter().enumerate() {
@@ -202,7 +202,7 @@ async fn the_id_of_a_compacted_order_that_is_asked_for_again_sells_nothing_and_c
         AdmitReply::UserHasOrder,
         "it was used"
     );
-    // Cancelled, refunded.
+    // One cancelled order and one refunded order.
     for order in [1, 7] {
         assert_eq!(fixture.store.admissions().admit(&fixture.admission(order)?).await?, AdmitReply::Admitted);
     }
@@ -237,7 +237,7 @@ async fn a_compaction_while_a_journal_is_added_up_never_makes_the_sum_wrong() ->
     let fixture = Fixture::start().await?;
     fixture.admit(1..=6_000).await?;
     fixture.work().await?;
-    // All of them are cancelled without the detour through events.
+    // The orders are cancelled directly in the tables, without events.
     fixture.sql("UPDATE tb_voucher_order SET status = 4, slot = NULL").await?;
     fixture.sql(&format!("UPDATE tb_seckill_voucher SET stock = {UNITS}")).await?;
     for orders in (1..=6_000).collect::<Vec<i64>>().chunks(250) {
@@ -270,7 +270,7 @@ async fn looks_while_journals_are_compacted_find_nothing() -> Result<()> {
     fixture.admit(1..=4_000).await?;
     fixture.work().await?;
     fixture.trim().await?;
-    // Used without the detour through the stream.
+    // The orders are used directly in the tables, without the stream.
     fixture.sql("UPDATE tb_voucher_order SET status = 3").await?;
     let events = "INSERT INTO tidegate_event \
          (order_id, step, event, outcome, user_id, voucher_id, from_status, to_status, entry_id) \

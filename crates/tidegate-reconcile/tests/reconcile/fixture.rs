@@ -1,5 +1,5 @@
-//! What the tests of repairs stand on: both stores with a voucher on sale whose journal is complete, and a comparison that is as simple
-//! as quiet stores allow.
+//! The fixture for tests of repairs: both stores with a voucher on sale whose journal is complete, and a comparison
+//! that is as simple as quiet stores allow.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -32,9 +32,9 @@ use tidegate_reconcile::{Repair, RepairPlan, RepairReport, StockTotals, VoucherF
 use tidegate_stream::connect_pool;
 use tokio_util::sync::CancellationToken;
 
-/// The voucher.
+/// The only voucher.
 pub const VOUCHER: i64 = 10;
-/// Units that were loaded.
+/// The units that were loaded.
 pub const UNITS: i64 = 10_000;
 
 /// Both stores, with voucher 10 on sale.
@@ -46,13 +46,13 @@ pub struct Fixture {
     _servers: (RedisServer, MysqlServer),
 }
 
-/// What both sides hold of the voucher.
+/// The state of the voucher in both stores.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
     pub stock: i64,
     pub journal: BTreeMap<String, String>,
     pub buyers: BTreeSet<i64>,
-    /// By order: user, quantity, whether it is live, status.
+    /// The rows by order: user, quantity, whether it is live, status.
     pub rows: BTreeMap<i64, (i64, i64, bool, i64)>,
     pub mysql_stock: i64,
     pub initial: Option<i64>,
@@ -114,7 +114,7 @@ pub fn job() -> Job {
     Job { stop: CancellationToken::new(), progress: Box::new(Silent) }
 }
 
-/// Stops its job when so much is done.
+/// Stops its job at the first progress.
 #[derive(Debug)]
 pub struct StopsAfter(pub CancellationToken);
 
@@ -188,7 +188,7 @@ impl Fixture {
         })
     }
 
-    /// What releases that order.
+    /// The release of that order.
     pub fn release(&self, order: i64) -> Result<Release> {
         Ok(Release {
             order: order.try_into()?,
@@ -217,7 +217,7 @@ impl Fixture {
         Ok(())
     }
 
-    /// As workers do: all that is in the stream is written and acknowledged.
+    /// Writes and acknowledges all entries of the stream, as workers do.
     pub async fn work(&self) -> Result<()> {
         self.typed("XREADGROUP GROUP g1 c1 COUNT 100000 STREAMS stream.orders >").await?;
         let request = ReplayRequest {
@@ -237,7 +237,7 @@ impl Fixture {
         Ok(())
     }
 
-    /// Forgets of MySQL all that it has of these orders, as a backup would that is older than they are.
+    /// Deletes these orders from MySQL, as if it were restored from a backup that is older than they are.
     pub async fn lose_in_mysql(&self, orders: std::ops::RangeInclusive<i64>) -> Result<()> {
         let (first, last) = orders.into_inner();
         let of = format!("BETWEEN {first} AND {last}");
@@ -275,7 +275,7 @@ impl Fixture {
         })
     }
 
-    /// Looks at the voucher. Both stores have to be quiet.
+    /// Compares both stores, which have to be quiet.
     pub async fn look(&self) -> Result<VoucherFindings> {
         let guard = self.store.repairs().repair_guard(voucher()).await?;
         let held = self.held().await?;
@@ -298,7 +298,7 @@ impl Fixture {
         Ok(report)
     }
 
-    /// Both sides say the same, and one more repair has nothing to do.
+    /// Checks that both stores agree, and that a repair has nothing to do.
     pub async fn expect_agreement(&self) -> Result<Held> {
         let found = self.look().await?;
         ensure!(found.differences.is_empty(), "{:?}", found.differences);

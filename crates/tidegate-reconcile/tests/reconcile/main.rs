@@ -1,4 +1,4 @@
-//! What a compaction and a repair promise, shown on real servers.
+//! Tests of compaction and repair, on real servers.
 
 mod compact;
 mod fixture;

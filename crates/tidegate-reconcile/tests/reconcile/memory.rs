@@ -1,5 +1,5 @@
-//! What a sale of a week takes in Redis, with and without compaction. The orders of each day are written to both stores as scripts and
-//! workers leave them; a clock that the test sets makes the days pass.
+//! The memory that a sale of a week takes in Redis, with and without compaction. The test writes the orders of each day
+//! to both stores as scripts and workers leave them, and sets the clock so that the days pass.
 
 use std::{fmt::Write, sync::Arc, time::Duration};
 
@@ -23,7 +23,7 @@ use crate::fixture::{job, voucher};
 
 const DAYS: i64 = 7;
 const DAY_S: i64 = 24 * 3600;
-/// Orders that are written at once.
+/// The number of orders that are written at once.
 const PIECE: i64 = 500;
 /// An order id of the first day, as `icr:order` gives it out, and a user id.
 const FIRST_ORDER: i64 = 600_000_000_000_000_000;
@@ -39,7 +39,7 @@ enum End {
 }
 
 impl End {
-    /// Of twenty: two refused, five cancelled, eleven used, two still live.
+    /// Of twenty orders, two are refused, five cancelled, eleven used, and two still live.
     const fn of(nth: i64) -> Self {
         match nth % 20 {
             0..2 => Self::Refused,
@@ -54,7 +54,7 @@ impl End {
     }
 }
 
-/// A Redis of the sale.
+/// A Redis with the sale.
 struct Shop {
     redis: Pool,
     store: RedisStore,
@@ -63,7 +63,7 @@ struct Shop {
 
 impl Shop {
     async fn open(clock: &Clock, units: i64) -> Result<Self> {
-        // What is kept on disk is not asked for here.
+        // This test does not need persistence.
         let options = RedisServer::options().clock(clock).args(["--appendonly", "no", "--save", ""]);
         let server = tokio::task::spawn_blocking(move || options.start()).await??;
         let settings = RedisConnectionSettings {
@@ -162,7 +162,7 @@ async fn write_rows(mysql: &MySqlPool, orders: std::ops::Range<i64>, at_ms: i64)
     Ok(())
 }
 
-/// `just memory-curve` gives it more orders than a test has time for.
+/// The test has time for few orders; `just memory-curve` sets more.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_memory_of_a_sale_is_bounded_by_its_buyers_and_live_orders() -> Result<()> {
     let orders: i64 = match std::env::var("TIDEGATE_MEMORY_ORDERS") {
@@ -178,7 +178,7 @@ async fn the_memory_of_a_sale_is_bounded_by_its_buyers_and_live_orders() -> Resu
         format!("INSERT INTO tb_seckill_voucher (voucher_id, stock, initial_stock) VALUES (10, 0, {orders})");
     sqlx::raw_sql(AssertSqlSafe(row)).execute(&mysql).await?;
     let stores = (compacted.store.clone(), mysql.clone());
-    // Retention and the age of what is compacted: a day.
+    // A day is the retention, and the age at which orders are compacted.
     let age = Duration::from_secs(DAY_S.unsigned_abs());
     let compactor = Compactor::new(stores.clone(), (age, Pace::Full));
     let store = compacted.store.clone();

@@ -1,4 +1,5 @@
-//! What a comparison found different is repaired by difference, once, and whatever moved meanwhile is left.
+//! Tests of repair: it changes each difference of a comparison once, by its amount, and leaves orders alone that moved
+//! meanwhile.
 
 use std::time::Duration;
 
@@ -30,14 +31,14 @@ use tokio_util::sync::CancellationToken;
 
 use crate::fixture::{Fixture, StopsAfter, UNITS, job, voucher};
 
-/// The note of a release that keeps what was released.
+/// The note of a release, with the admission that it replaced.
 fn released(order: i64) -> String {
     format!(
         r#"{{"action":"release","from":1,"to":2,"change":1,"by":"x","timestamp":9,"admitted":{{"user":"{order}","change":-1,"timestamp":7}}}}"#
     )
 }
 
-/// What `release.lua` does.
+/// Writes to Redis what `release.lua` writes.
 async fn release(fixture: &Fixture, order: i64) -> Result<()> {
     fixture.note(&order.to_string(), &released(order)).await?;
     fixture.typed("INCRBY seckill:stock:10 1").await?;
@@ -45,7 +46,7 @@ async fn release(fixture: &Fixture, order: i64) -> Result<()> {
     Ok(())
 }
 
-/// A service cancels by its own hand, in MySQL only.
+/// Cancels orders in MySQL only, as a faulty service does.
 async fn cancel_row(fixture: &Fixture, orders: &str) -> Result<()> {
     fixture
         .sql(&format!(
@@ -60,7 +61,8 @@ async fn whatever_one_side_of_redis_lacks_is_repaired_and_a_second_repair_finds_
     let fixture = Fixture::start().await?;
     fixture.admit(1..=8).await?;
     fixture.work().await?;
-    // 1: cancelled, and not released. 2: Redis lost it. 3: released, and live. 4: not barred. 99: barred without an order.
+    // 1: cancelled, and not released. 2: lost in Redis. 3: released, and live. 4: its user is no buyer. 99: a buyer
+    // without an order.
     cancel_row(&fixture, "= 1").await?;
     fixture.typed("HDEL seckill:journal:10 2").await?;
     fixture.typed("SREM seckill:order:10 2 4").await?;
@@ -95,11 +97,11 @@ async fn whatever_one_side_of_redis_lacks_is_repaired_and_a_second_repair_finds_
     let held = fixture.expect_agreement().await?;
     assert_eq!((held.stock, held.buyers.len()), (UNITS - 7, 7));
     ensure!(held.journal["1"].contains("repair:") && held.journal["2"].contains(r#""by":"2""#), "{held:?}");
-    // The same findings once more: another repair has been made since, so nothing is done.
+    // The same findings again: another repair has been made since, so this one changes nothing.
     let again = fixture.repair(found).await?;
     ensure!(again.done.returned == 5 && again.returned.iter().all(|it| it.why == ReturnedReason::Overtaken));
     assert_eq!(fixture.held().await?, held);
-    // An operator sees the step.
+    // The operator log shows the step.
     let log = OperatorLog::new(fixture.store.clone(), &fixture.settings);
     let lines = log.commands(&LogRequest::default()).await?;
     ensure!(
@@ -127,7 +129,7 @@ async fn what_a_service_gave_back_by_its_own_hand_becomes_a_release_and_the_stoc
     );
     let held = fixture.expect_agreement().await?;
     assert_eq!((held.stock, held.mysql_stock), (before.stock, UNITS - 7));
-    // One that released it to Redis only, and one that wrote the stock.
+    // Another program adds units to the stock of Redis.
     fixture.typed("INCRBY seckill:stock:10 30").await?;
     let report = fixture.repair(fixture.look().await?).await?;
     assert_eq!(report.done.redis.stock_moved, -30);
@@ -135,7 +137,7 @@ async fn what_a_service_gave_back_by_its_own_hand_becomes_a_release_and_the_stoc
     Ok(())
 }
 
-/// Orders 3 and 4 are cancelled by a service that released their units to both stores by its own hand.
+/// Orders 3 and 4 are cancelled by a service that released their units in both stores without Tidegate.
 async fn release_by_hand(fixture: &Fixture) -> Result<()> {
     cancel_row(fixture, "IN (3, 4)").await?;
     fixture.typed("SREM seckill:order:10 3 4").await?;
@@ -179,7 +181,7 @@ async fn where_a_refusal_moved_the_stock_no_order_is_released_before_the_next_lo
     fixture.admit(1..=9).await?;
     fixture.work().await?;
     release_by_hand(&fixture).await?;
-    // MySQL lost order 9, and its user has another one by now: it is refused when it is run again.
+    // MySQL lost order 9, and its user has another order by now. So it is refused when it is written again.
     fixture.lose_in_mysql(9..=9).await?;
     fixture
         .sql(
@@ -241,7 +243,7 @@ async fn what_moved_between_look_and_repair_is_left_for_the_next_look() -> Resul
     cancel_row(&fixture, "IN (1, 2)").await?;
     fixture.typed("HDEL seckill:journal:10 3 4").await?;
     let found = fixture.look().await?;
-    // 1 is released meanwhile, 4 is cancelled; and others buy.
+    // Meanwhile, 1 is released, 4 is cancelled, and other users buy.
     release(&fixture, 1).await?;
     cancel_row(&fixture, "= 4").await?;
     fixture.admit(11..=13).await?;
@@ -266,14 +268,15 @@ async fn a_user_who_was_freed_between_look_and_repair_is_not_barred() -> Result<
     ensure!(
         found.differences.iter().all(|it| it.repair == RepairMethod::Bar) && found.differences.len() == 3
     );
-    // As a comparison says it, by the order for which the user is barred.
+    // A comparison also names the order for which the user counts as a buyer.
     let held = fixture.held().await?;
     for difference in found.differences.iter_mut().filter(|it| it.user != 1.try_into().ok()) {
         let order = difference.user.context("a user")?.get();
         (difference.order, difference.note) =
             (order.try_into().ok(), held.journal.get(&order.to_string()).cloned());
     }
-    // 1 is cancelled on both sides; 2 only in Redis, as where the release comes right behind the last question to MySQL.
+    // 1 is cancelled on both sides. 2 is released in Redis only, as if the release came right after the last query to
+    // MySQL.
     fixture.event(1, "cancelled", "").await?;
     fixture.work().await?;
     release(&fixture, 2).await?;
@@ -297,7 +300,7 @@ async fn orders_that_mysql_lost_come_back_with_their_payments_and_once() -> Resu
     fixture.lose_in_mysql(1..=650).await?;
     let found = fixture.look().await?;
     assert_eq!(found.differences.len(), 650);
-    // Two at once, and a third that was killed.
+    // Two repairs at the same time, and a third that was killed.
     let plan = RepairPlan::new(vec![found.clone()], 0);
     let stores = Stores::new(&fixture.settings);
     let repair = Repair::connect(&stores, "killed".to_owned()).await?;
@@ -306,7 +309,7 @@ async fn orders_that_mysql_lost_come_back_with_their_payments_and_once() -> Resu
     let (first, second) = tokio::join!(fixture.repair(found.clone()), fixture.repair(found));
     let (first, second) = (first?, second?);
     ensure!(first.done.created + second.done.created <= 650, "{first:?} {second:?}");
-    // What the killed one has left is pending, and the workers'.
+    // The entries of the killed repair are pending, and workers take them.
     fixture.work().await?;
     let pending = fixture.typed("XPENDING stream.orders g1").await?.into_array();
     assert_eq!(pending.first().and_then(fred::types::Value::as_i64), Some(0));
@@ -372,7 +375,7 @@ async fn a_lost_order_whose_entry_is_gone_gets_a_new_one_before_its_events() -> 
     assert_eq!((report.done.appended, report.done.created, report.done.events), (3, 3, 1));
     let held = fixture.expect_agreement().await?;
     assert_eq!((held.rows[&2].3, held.rows.len()), (2, 3));
-    // A worker comes to the new entries, and finds them done.
+    // A worker reads the new entries, and finds their orders written.
     fixture.work().await?;
     assert_eq!(fixture.expect_agreement().await?, held);
     Ok(())
@@ -385,7 +388,7 @@ async fn what_is_in_flight_is_left_to_the_workers() -> Result<()> {
     fixture.work().await?;
     fixture.lose_in_mysql(1..=2).await?;
     let found = fixture.look().await?;
-    // The group begins again: workers run both orders.
+    // The group begins again, so workers write both orders again.
     fixture.typed("XGROUP SETID stream.orders g1 0").await?;
     let report = fixture.repair(found).await?;
     assert_eq!((report.done.created, report.done.returned), (0, 2));
@@ -408,7 +411,7 @@ async fn a_lost_order_is_written_while_its_payment_is_unread_and_is_paid_afterwa
     Ok(())
 }
 
-/// An emptied Redis released an order of which it did not know how many units it had.
+/// After Redis was emptied, it released an order without knowing its units.
 #[tokio::test]
 async fn an_order_that_was_released_without_its_units_becomes_a_cancelled_row_as_well() -> Result<()> {
     let fixture = Fixture::start().await?;
@@ -432,7 +435,7 @@ async fn an_order_that_only_redis_gave_back_becomes_a_cancelled_row_where_paymen
     fixture.event(1, "paid", " ref late").await?;
     fixture.work().await?;
     fixture.lose_in_mysql(1..=1).await?;
-    // The release that the worker made, as the journal keeps it.
+    // The release by the worker, as the journal keeps it.
     release(&fixture, 1).await?;
     fixture.typed("INCRBY seckill:stock:10 -1").await?;
     let found = fixture.look().await?;
@@ -469,7 +472,7 @@ async fn a_repair_that_is_stopped_or_killed_between_two_steps_is_gone_on_with_by
     let repair = Repair::connect(&stores, "stopped".to_owned()).await?;
     assert_eq!(repair.run(&plan, &mut report, &job).await?, End::Stopped);
     assert_eq!((report.done.redis.steps, report.done.redis.released), (1, 500));
-    // Less is for sale than there should be, never more.
+    // Fewer units are on sale than there should be, never more.
     let half = fixture.held().await?;
     assert_eq!(half.stock, before.stock - 700);
     let plan = RepairPlan::new(vec![fixture.look().await?], 0);
@@ -538,7 +541,7 @@ async fn a_counter_of_order_ids_that_is_behind_the_orders_is_raised_before_they_
     let counter = format!("icr:order:{}", day_text(day_of(order)));
     fixture.admit([order.get()].into_iter()).await?;
     fixture.work().await?;
-    // What a promoted replica lacks: the note, the buyer, and what the counter was.
+    // The promoted replica lacks the note, the buyer, the change of the stock and the last order ids.
     fixture.typed(&format!("HDEL seckill:journal:10 {order}")).await?;
     fixture.typed(&format!("SREM seckill:order:10 {order}")).await?;
     fixture.typed("INCRBY seckill:stock:10 1").await?;
@@ -570,7 +573,7 @@ async fn entries_of_another_server_are_not_acknowledged_by_what_runs_entries_aga
     let entries = source.inspector.page(&names.stream, (EntryId::MIN, EntryId::MAX), 10).await?;
     ensure!(entries.len() == 1);
 
-    // The promoted replica has given the same id to another order.
+    // The promoted replica has given the same id to another entry.
     let there: Pool =
         connect_pool(&tidegate_stream::RedisConnectionSettings::new(url(promoted.port()))).await?.into();
     let types = async |words: &str| {
