@@ -7,7 +7,8 @@ use tidegate_stream::{Activity, Exclusive, LaneSettings, LaneStatus, Outage};
 
 use crate::fixture::{Fixture, RecordingHandler, Running, eventually, ms, set_aside, settings};
 
-/// A lane that waits for the acknowledgement of its first batch. The first read waits for entries, so it has brought them all.
+/// A lane that waits for the acknowledgement of its first batch. All entries were in the stream before the lane
+/// started.
 struct Settling {
     fixture: Fixture,
     handler: Arc<RecordingHandler>,
@@ -27,7 +28,7 @@ impl Settling {
         (Self { fixture, handler, lane_status, lane }, acknowledgement)
     }
 
-    /// Until it has the second batch, too.
+    /// Waits until the lane has read the second batch, too.
     async fn with_a_second_batch() -> (Self, Hold) {
         let (scene, acknowledgement) = Self::start(RecordingHandler::done(), settings()).await;
         eventually("the next batch is read", async || scene.fixture.pending().await == 20).await;
@@ -36,7 +37,7 @@ impl Settling {
         (scene, acknowledgement)
     }
 
-    /// What the lane had read is done when it ends, each entry once, and nothing else was read.
+    /// Checks that the lane has ended, and that it handled each of these entries once and read no others.
     async fn ends_after(self, entries: usize) {
         self.lane.ended().await.unwrap();
         assert_eq!(

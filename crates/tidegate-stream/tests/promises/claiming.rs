@@ -1,4 +1,4 @@
-//! What other consumers have left behind.
+//! Tests of claims: lanes take over the entries of other consumers.
 
 use std::time::Instant;
 
@@ -12,7 +12,7 @@ async fn a_hundred_thousand_entries_of_a_dead_consumer_are_drained_while_new_one
     let fixture = Fixture::start().await;
     let ids = fixture.add_delivered(ALL, "dead").await;
     fixture.age("dead").await;
-    // Single ones, and more in a row than one claim scans.
+    // Some entries alone, and more in a row than one claim scans.
     let mut deleted: Vec<_> = ids.iter().skip(1).step_by(10).copied().collect();
     deleted.extend(ids[20_000..26_000].iter().copied());
     deleted.sort_unstable();

@@ -1,4 +1,4 @@
-//! Removing consumers that are gone for good.
+//! Tests of the removal of consumers that will not come back.
 
 use std::time::{Duration, Instant};
 
@@ -35,7 +35,7 @@ async fn only_empty_idle_consumers_without_a_heartbeat_are_removed() {
     }
     let _ok: Value = fixture.call("SET alive:alive 1").await;
     until_idle(&fixture, idle).await;
-    // This one has asked a moment ago.
+    // This consumer has just read.
     let asked = Instant::now();
     let _nothing: Value = fixture.call("XREADGROUP GROUP g1 recent STREAMS s >").await;
 
@@ -44,7 +44,7 @@ async fn only_empty_idle_consumers_without_a_heartbeat_are_removed() {
     assert!(patient.run_once(heartbeat).await.unwrap().is_empty(), "nobody has been idle for an hour");
     let remover = ConsumerRemover::new(fixture.pool.clone(), fixture.names.clone(), idle);
     let removed = remover.run_once(heartbeat).await.unwrap();
-    // On a slow machine a moment may be long: then it may go, too.
+    // On a slow machine, the idle time may be over: then this consumer may be removed, too.
     if asked.elapsed() < idle {
         assert_eq!(removed, ["dead"]);
     } else {

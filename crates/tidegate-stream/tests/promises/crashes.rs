@@ -1,4 +1,4 @@
-//! Entries that processes die of.
+//! Tests of entries that crash the processes that handle them.
 
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use crate::fixture::{DEADLINE, Fixture, RecordingHandler, eventually, ms, number
 
 const URL: &str = "TIDEGATE_TEST_DEADLY_URL";
 
-/// A process of two lanes, which aborts where an entry says so.
+/// A process of two lanes, which aborts when it handles an entry with the field `deadly`.
 struct Deadly;
 
 impl Handler for Deadly {
     async fn handle(&self, batch: &[Entry]) -> Result<Handled, Outage> {
-        // Time for the other lane to have something in progress, too.
+        // The other lane has time to read a batch, too.
         tokio::time::sleep(Duration::from_millis(20)).await;
         if batch.iter().any(|entry| entry.fields.iter().any(|(name, _)| name == "deadly")) {
             std::process::abort();
@@ -73,7 +73,8 @@ fn deadly_process() {
 }
 
 impl Fixture {
-    /// Starts the deadly process again and again, until it has nothing left to die of. How often it died.
+    /// Starts the deadly process again and again, until no entry is left that crashes it, and returns how often it
+    /// crashed.
     async fn run_deadly(&self) -> usize {
         for crashes in 0.. {
             assert!(crashes < 20, "it dies for ever");
@@ -109,7 +110,7 @@ impl Fixture {
 }
 
 impl Fixture {
-    /// Adds an entry that `c1` has set aside, with a note of three crashes: it is to be handled alone.
+    /// Adds an entry that `c1` has set aside, with a note of three crashes, so that it has to be handled alone.
     pub async fn add_suspect(&self, note: &str) -> EntryId {
         let suspect = self.add_delivered(1, "c1").await[0];
         let _set_aside: Value = self.call(&format!("XCLAIM s g1 c1 0 {suspect} RETRYCOUNT 0 JUSTID")).await;
@@ -197,7 +198,7 @@ async fn an_outage_and_a_stop_are_no_crashes() {
 async fn a_start_that_is_interrupted_counts_the_crashes_of_the_process_before_once_and_none_of_its_own() {
     let fixture = Fixture::start().await;
     let ids = fixture.add_delivered(30, "c1").await;
-    // The process before died with every other one in progress.
+    // The process before crashed with every other entry in progress.
     for id in ids.iter().step_by(2) {
         let _set_aside: Value = fixture.call(&format!("XCLAIM s g1 c1 0 {id} RETRYCOUNT 0 JUSTID")).await;
     }
@@ -226,7 +227,7 @@ async fn a_start_that_is_interrupted_counts_the_crashes_of_the_process_before_on
 #[tokio::test(flavor = "multi_thread")]
 async fn an_entry_alone_that_waits_for_something_else_is_in_nobodys_way_and_is_done_when_that_is_over() {
     let fixture = Fixture::start().await;
-    // As workers before this one wrote it: with a token.
+    // Earlier versions wrote the note with a token.
     let suspect = fixture.add_suspect("3 0af7").await;
     let door = Arc::new(AtomicBool::new(false));
     let is_open = Arc::clone(&door);
@@ -280,7 +281,8 @@ async fn an_entry_alone_that_comes_back_is_tried_again_soon_however_long_it_had_
     busy.stop().await;
 }
 
-/// They only help to find what processes die of: without them, that is found as late as without memory for them.
+/// Crash counts only help to find the entry that crashes processes. Without them, the lanes find it as late as if they
+/// counted none.
 #[tokio::test(flavor = "multi_thread")]
 async fn crashes_that_cannot_be_read_count_as_none_and_stop_nobody() {
     let of_another_type = "SET s.deaths x";

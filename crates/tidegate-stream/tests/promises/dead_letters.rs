@@ -1,4 +1,4 @@
-//! Burying.
+//! Tests of burying.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -193,10 +193,11 @@ async fn a_wave_of_poison_does_not_fill_the_log() {
     assert_eq!(fixture.call::<usize>("XLEN s.dead").await, 40);
 }
 
-/// While Redis does not take dead letters, the dead stay pending and all else goes on; afterwards they are buried.
+/// While Redis does not take dead letters, the dead entries stay pending and the lanes handle all others. Afterwards
+/// the lanes bury them.
 async fn a_refusal_holds_up_nobody(forbid: &str, allow: &str) {
     let fixture = Fixture::start().await;
-    // What is in the stream fits into the memory, whatever is forbidden later.
+    // All entries fit into the memory: the command below forbids only later writes.
     fixture.add(30).await;
     let _ok: Value = fixture.call(forbid).await;
     let handler =

@@ -1,4 +1,4 @@
-//! The example does what it says, on a real Redis.
+//! Test of the example of the crate, on a real Redis.
 
 use fred::prelude::*;
 use fred::types::{ClusterHash, CustomCommand};

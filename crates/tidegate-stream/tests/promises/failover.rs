@@ -1,11 +1,11 @@
-//! Another server in the place of the one that handed the entries over, which gave the same ids to other entries, or lacks them.
+//! Tests of a failover. The new server gave the ids of the entries to other entries, or does not have the entries.
 
 use tidegate_lab::RedisServer;
 use tidegate_stream::{Confirmation, ConfirmedIn, EntryId, Failover, LaneSettings, Outcome};
 
 use crate::fixture::{Fixture, RecordingHandler, Running, dead, eventually, ms, number, settings};
 
-/// Entries with these ids, of which each has the number `from` or above.
+/// Adds entries with these ids. Their numbers count up from `from`.
 async fn add(fixture: &Fixture, ids: std::ops::RangeInclusive<u64>, from: usize) -> Vec<EntryId> {
     let mut added = Vec::new();
     for (ms, n) in ids.zip(from..) {
@@ -15,8 +15,8 @@ async fn add(fixture: &Fixture, ids: std::ops::RangeInclusive<u64>, from: usize)
     added
 }
 
-/// A lane that has entries 1-1 to 3-1 in progress when its server is replaced by another one, where a dead consumer has the entries
-/// 1-1 to 3-1, which are others.
+/// A lane whose server is replaced by another one while it has the entries 1-1 to 3-1 in progress. On the new server, a
+/// dead consumer has other entries with the same ids.
 async fn replaced_in_progress(fixture: &Fixture, handler: &std::sync::Arc<RecordingHandler>) -> Running {
     handler.shut_door();
     let ids = add(fixture, 1..=3, 1).await;
@@ -32,7 +32,7 @@ async fn replaced_in_progress(fixture: &Fixture, handler: &std::sync::Arc<Record
     lane
 }
 
-/// The dead consumer's entries are still there, and the lane goes on.
+/// Checks that the dead consumer still has its entries, and that the lane handles new ones.
 async fn is_unharmed(fixture: &Fixture, handler: &RecordingHandler, lane: Running) {
     let later = add(fixture, 4..=5, 14).await;
     eventually("the lane goes on", async || later.iter().all(|id| handler.ids().contains(id))).await;
@@ -75,7 +75,7 @@ async fn a_lane_that_waits_for_entries_goes_on_with_those_of_another_server() {
         fixture.redis.restart().unwrap();
         eventually("the other server answers", async || fixture.try_call::<String>("PING").await.is_ok())
             .await;
-        // The lane may make the group itself.
+        // The lane may create the group itself.
         let _made = fixture.try_call::<String>("XGROUP CREATE s g1 0 MKSTREAM").await;
         add(&fixture, 1..=3, 1).await;
         handler.until_seen(6 * round + 6).await;
@@ -94,7 +94,7 @@ async fn payloads_of_another_server_than_the_readers_are_not_handled() {
         add(fixture, 1..=3, from).await;
         let _read: fred::types::Value = fixture.call("XREADGROUP GROUP g1 c1 COUNT 3 STREAMS s >").await;
     }
-    // The old master still answers, and so the connections for commands do not notice.
+    // The old master still answers, so the connections for commands do not notice.
     fixture.reads.lead_to(promoted.redis.port());
     let numbers = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
     let seen = std::sync::Arc::clone(&numbers);
@@ -142,10 +142,10 @@ async fn entries_are_handled_only_once_a_replica_has_them() {
     replica.stop().unwrap();
     fixture.add(3).await;
     let outages = || fixture.breaker.outages().get("Redis").copied().unwrap_or_default();
-    // New ones at first, then those of its own pending list.
+    // New entries at first, then those of its own pending list.
     eventually("it has tried them again and again", async || outages() > 3).await;
     assert_eq!(handler.ids().len(), 1, "no entry was handled that no replica has");
-    // Over a connection that has written nothing, newer servers answer WAIT at once.
+    // Newer servers answer WAIT at once over a connection that has written nothing.
     for _ in 0..3 {
         let wait = fixture.reads.hold_when("WAIT");
         wait.reached().await.unwrap();
@@ -174,7 +174,7 @@ async fn a_batch_that_others_have_by_now_is_no_outage() {
     let wanted =
         Confirmation { replicas: 1.try_into().unwrap(), within: ms(5_000), place: ConfirmedIn::Memory };
     let handler = RecordingHandler::done();
-    // It has read its batch, and is about to ask for replicas, when somebody else takes that.
+    // The lane has read its batch and is about to ask for replicas when another consumer takes the batch.
     let asks = fixture.reads.hold_when("EVALSHA");
     let lane = fixture.run("c1", &handler, LaneSettings { replicas: Some(wanted), ..settings() }).await;
     asks.reached().await.unwrap();

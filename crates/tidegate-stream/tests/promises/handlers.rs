@@ -1,4 +1,4 @@
-//! What becomes of a batch whose handler breaks its contract.
+//! Tests of handlers that break their contract.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use tokio::sync::watch;
 
 use crate::fixture::{Fixture, RecordingHandler, number, settings};
 
-/// Answers that all is done, with so many outcomes more or fewer than it should.
+/// A handler that reports all entries done, with this many outcomes too many, or too few if negative.
 struct Miscounting(isize);
 
 impl Handler for Miscounting {
@@ -16,7 +16,7 @@ impl Handler for Miscounting {
     }
 }
 
-/// Leaves something to do, which ends when it is told to.
+/// A handler that leaves work to do, which ends when the test allows it.
 struct Leaving(watch::Sender<(usize, bool)>);
 
 impl Handler for Leaving {
@@ -45,7 +45,7 @@ async fn what_a_handler_leaves_is_done_while_its_batch_is_settled_and_before_the
     lane.stop().await;
 }
 
-/// Nothing was acknowledged, buried or counted, and the next lane of this name handles all of it.
+/// Checks that no entry was acknowledged, buried or counted, and that the next lane of this name handles all of them.
 async fn nothing_is_lost(fixture: &Fixture, entries: usize) {
     assert_eq!((fixture.pending().await, fixture.call::<usize>("XLEN s.dead").await), (entries, 0));
     assert_eq!((fixture.counters.counts().done, fixture.counters.counts().buried), (0, 0));

@@ -1,4 +1,4 @@
-//! Leases.
+//! Tests of leases.
 
 use fred::types::{Key, Value};
 use tidegate_stream::Leases;

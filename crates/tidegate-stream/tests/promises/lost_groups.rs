@@ -1,11 +1,12 @@
-//! A group, a stream or a whole data set that is gone.
+//! Tests of a group, a stream or a whole data set that is gone.
 
 use fred::types::Value;
 use tidegate_stream::{LaneSettings, Outcome};
 
 use crate::fixture::{Fixture, RecordingHandler, dead, eventually, ms, number, settings};
 
-/// After `harm` is done to blocked readers, the loss is told, and what was found then; what is added is handled.
+/// Runs `harm` while readers are blocked. The lanes must log the loss and what they `found` then, and handle new
+/// entries.
 async fn survives(harm: &str, found: &str) {
     let fixture = Fixture::start().await;
     let handler = RecordingHandler::done();

@@ -1,4 +1,4 @@
-//! What the lanes promise, shown on a real Redis.
+//! Tests of the crate's lanes, leases and reports, on a real Redis.
 
 mod ahead;
 mod claiming;

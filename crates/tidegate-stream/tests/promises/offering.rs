@@ -1,4 +1,4 @@
-//! Offering what a dead consumer holds, so that others take it at once.
+//! Tests of making the entries of a dead consumer claimable, so that other lanes take them at once.
 
 use fred::types::Value;
 use tidegate_stream::{
@@ -7,7 +7,7 @@ use tidegate_stream::{
 
 use crate::fixture::{DEADLINE, Fixture, RecordingHandler, eventually, ms, set_aside, settings};
 
-/// Lanes that look for offers all the time, and would wait an hour for anything else.
+/// Lanes that scan for claimable entries all the time, and would wait an hour for any other reason to claim.
 fn scanning() -> LaneSettings {
     LaneSettings { block: ms(5), claim_every: ms(20), ..settings() }
 }
@@ -17,7 +17,7 @@ fn holder(consumer: &str, young_ms: u64) -> Holder {
     Holder { consumer: consumer.to_owned(), heartbeat, young_ms }
 }
 
-/// Offers all; the sums.
+/// Makes all entries of the holder claimable, and returns the sums.
 async fn offer(fixture: &Fixture, holder: &Holder) -> Option<ClaimableStep> {
     let make_claimable = MakeClaimable::new(fixture.pool.clone(), fixture.names.clone());
     let (mut sum, mut after) = (ClaimableStep::default(), EntryId::MIN);
@@ -75,7 +75,7 @@ async fn what_is_offered_although_its_holder_lives_and_no_other_does_is_set_asid
     let fixture = Fixture::start().await;
     fixture.add(5).await;
     let handler = RecordingHandler::new(|_| set_aside());
-    // It is not tried again while this lasts: a try of what is claimable lets go of it.
+    // The lane does not try the entry again meanwhile: a try of a claimable entry lets go of it.
     let lane = fixture.run("c1", &handler, LaneSettings { retry: DEADLINE * 4, ..scanning() }).await;
     eventually("all are set aside", async || fixture.counters.set_aside().entries() == 5).await;
     let forced = Holder { heartbeat: None, ..holder("c1", 0) };

@@ -1,4 +1,4 @@
-//! Stores that go away, replies that are lost, connections that die.
+//! Tests of stores that are down, replies that are lost, and connections that break.
 
 use std::{
     sync::Arc,
@@ -14,7 +14,7 @@ fn is_open(fixture: &Fixture) -> bool {
     fixture.breaker.state() != breaker::State::Closed
 }
 
-/// All of these, each at least once.
+/// Whether the handler saw each of these entries at least once.
 fn saw_all(handler: &RecordingHandler, ids: &[EntryId]) -> bool {
     let seen: std::collections::HashSet<EntryId> = handler.ids().into_iter().collect();
     ids.iter().all(|id| seen.contains(id))
@@ -31,7 +31,7 @@ async fn while_a_store_is_away_nothing_is_read_and_afterwards_everything_is_hand
     fixture.store_works.send_replace(false);
     let mut ids = fixture.add(1).await;
     eventually("the breaker opens", async || is_open(&fixture)).await;
-    // The other lane's read may have been under way, and brings one more batch at most.
+    // The other lane may have been reading, and handles one more batch at most.
     ids.extend(fixture.add(100).await);
     eventually("no read is under way", async || {
         fixture.call::<String>("INFO clients").await.contains("blocked_clients:0")
@@ -109,14 +109,14 @@ async fn a_read_whose_reply_is_lost_strands_nothing_and_is_not_sent_again() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn where_one_of_several_replies_is_lost_all_that_was_read_is_handled_once() {
-    // Behind the first batch: 32, 32, 32 and 4 in one go.
+    // The last of four calls that one request sends after the first batch: 32, 32, 32 and 4 entries.
     const LAST: &str = "COUNT\r\n$1\r\n4\r\n";
     for is_dropped in [true, false] {
         let fixture = Fixture::start().await;
         let ids = fixture.add(300).await;
         let handler = RecordingHandler::done();
         let dropped = is_dropped.then(|| fixture.reads.drop_next_reply(LAST));
-        // And all that comes after it: only another connection goes on.
+        // All later replies are held, too, so only another connection helps.
         let held = (!is_dropped).then(|| fixture.reads.hold_reply_when(LAST));
         let by_pieces = LaneSettings { batch: 100, batch_bytes: 1 << 20, ..settings() };
         let shared_reader = SharedReader::new(by_pieces.batch_bytes).over(fixture.read_connection().await);
@@ -144,7 +144,7 @@ async fn where_none_of_several_replies_comes_the_outage_is_told_soon() {
     let handler = RecordingHandler::done();
     handler.shut_door();
     let batch = LaneSettings { batch: 1_000, batch_bytes: 1 << 20, ..settings() };
-    // As long as a worker's: the connection itself does not notice before.
+    // The timeout of a worker: the connection itself does not notice earlier.
     let connection = fixture.read_connection_within(ms(5_000)).await;
     let shared_reader = Arc::new(SharedReader::new(batch.batch_bytes).over(connection));
     let lane = fixture.lane("c1", &handler, batch).await.with_shared_reader(shared_reader);
@@ -165,7 +165,7 @@ async fn where_none_of_several_replies_comes_the_outage_is_told_soon() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stop_is_obeyed_while_redis_does_not_answer_and_a_part_of_a_read_is_left() {
     let mut fixture = Fixture::start().await;
-    // As long as a worker's. Until then no call fails.
+    // The timeout of a worker. Until then, no call fails.
     fixture.stream = fixture.stream_within(ms(5_000)).await;
     fixture.add(1_000).await;
     fixture.add_large(100, 64 << 10).await;
@@ -182,7 +182,7 @@ async fn a_stop_is_obeyed_while_redis_does_not_answer_and_a_part_of_a_read_is_le
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_several_replies_each_may_take_its_time() {
-    // Less than one may take, and more than half of it.
+    // Less than one call may take, and more than half of it.
     const SLOWLY: Duration = ms(1_500);
     let fixture = Fixture::start().await;
     let ids = fixture.add(200).await;
@@ -191,7 +191,7 @@ async fn of_several_replies_each_may_take_its_time() {
     let by_pieces = LaneSettings { batch: 100, batch_bytes: 1 << 20, ..settings() };
     let lane = fixture.run("c1", &handler, by_pieces).await;
     handler.until_seen(100).await;
-    // 32, 32, 32 and 4 in one go.
+    // One request of four calls: 32, 32, 32 and 4 entries.
     let first = fixture.reads.hold_reply_when("COUNT\r\n$2\r\n32\r\n");
     let last = fixture.reads.hold_reply_when("COUNT\r\n$1\r\n4\r\n");
     handler.open_door();
@@ -252,10 +252,10 @@ async fn a_reader_in_a_black_hole_notices_and_recovers() {
     fixture.until_blocked(1).await;
     fixture.reads.black_hole();
     let begun = Instant::now();
-    // Redis hands it to a reader that is not there.
+    // Redis hands the entry to a reader that is gone.
     ids.extend(fixture.add(1).await);
     eventually("it is noticed", async || fixture.log.count("outage began") > 0).await;
-    // Up to three seconds: two of margin, and the machine's own.
+    // Up to three seconds: two of margin, and one for a slow machine.
     assert!(begun.elapsed() < block + ms(3000), "noticed after {:?}", begun.elapsed());
     ids.extend(fixture.add(5).await);
     fixture.reads.pass();
@@ -287,7 +287,7 @@ async fn everything_in_a_black_hole_is_noticed_and_does_not_delay_a_stop() {
 #[tokio::test(flavor = "multi_thread")]
 async fn lanes_that_wait_for_their_turn_to_read_do_not_meet_an_outage_one_after_the_other() {
     const LANES: usize = 8;
-    // As long as a read without an answer takes to be given up.
+    // The time after which a read without an answer is given up.
     const READ: std::time::Duration = ms(2000);
     let fixture = Fixture::start().await;
     fixture.add(100 * LANES).await;
@@ -303,7 +303,7 @@ async fn lanes_that_wait_for_their_turn_to_read_do_not_meet_an_outage_one_after_
         lane_statuses.push(lane.lane_status());
         lanes.push(fixture.run_lane(lane));
     }
-    // A full batch each, so all of them read on without waiting.
+    // Each lane has a full batch, so all of them read the next one without waiting.
     handler.until_seen(10 * LANES).await;
     fixture.store_works.send_replace(false);
     fixture.reads.black_hole();
@@ -312,7 +312,7 @@ async fn lanes_that_wait_for_their_turn_to_read_do_not_meet_an_outage_one_after_
     let all_are =
         async |activity| lane_statuses.iter().all(|lane_status| lane_status.state().activity == activity);
     eventually("all wait for Redis", async || all_are(Activity::WaitingForStores).await).await;
-    // One more may have begun to read before the first one told of it.
+    // Another lane may have begun to read before the first one reported the outage.
     let took = begun.elapsed();
     assert!(took < READ * 4, "{took:?} for {LANES} lanes");
 
@@ -371,7 +371,7 @@ async fn each_entry_is_counted_once_although_settling_broke_off() {
     let ids = fixture.add_delivered(10, "c1").await;
     fixture.call::<u64>(&format!("XDEL s {}", ids[7])).await;
     let handler = RecordingHandler::new(|entry| if number(entry) == 4 { dead("no") } else { Outcome::Done });
-    // Nothing else has this in it.
+    // No other command contains this text.
     let hold = fixture.commands.hold_when("no_good");
     let lane = fixture.run("c1", &handler, settings()).await;
     hold.reached().await.unwrap();
@@ -387,7 +387,7 @@ async fn each_entry_is_counted_once_although_settling_broke_off() {
     lane.stop().await;
 }
 
-/// Ten turns of 20 ms, doubled up to 500, each at least half of that.
+/// Ten waits, which begin at 20 ms and double up to 500 ms. Each wait takes at least half of that.
 const TEN_TURNS: std::time::Duration = ms(1300);
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,4 +1,4 @@
-//! The pause switch: people want nothing to be read for a while.
+//! Tests of the pause switch, with which an operator stops all reads for a while.
 
 use std::sync::{
     Arc,

@@ -1,4 +1,4 @@
-//! Reading, settling, and trying again.
+//! Tests of reading, settling and trying again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -118,7 +118,7 @@ async fn tries_slow_down_however_well_others_go() {
         tries().len() >= 6
     })
     .await;
-    // At least half of 20, 40, 80 and 160 ms. (The first try is followed at once by that after the first scan.)
+    // At least half of 20, 40, 80 and 160 ms. The second try follows the first at once, after the first scan.
     let took = tries()[5] - tries()[1];
     assert!(took >= ms(150), "five tries in {took:?}");
     lane.stop().await;
