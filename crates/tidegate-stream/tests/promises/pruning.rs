@@ -1,4 +1,4 @@
-//! Deleting old entries.
+//! Tests of the deletion of old entries.
 
 use fred::types::Value;
 use tidegate_stream::StreamPruner;
@@ -25,7 +25,7 @@ async fn what_a_group_has_not_read_or_not_acknowledged_is_not_trimmed() {
 
     let _set: Value = fixture.call(&format!("XGROUP SETID s slow {}", ids[999])).await;
     let trimmed = pruner.run_once().await.unwrap();
-    // Whole nodes go, of a hundred entries at most.
+    // Redis deletes whole nodes, of a hundred entries at most.
     assert!((401..=500).contains(&trimmed), "{trimmed}");
     assert_eq!(length(&fixture).await, 2000 - usize::try_from(trimmed).unwrap());
     let first_pending: Vec<Value> = fixture.call(&format!("XRANGE s {0} {0}", ids[500])).await;
@@ -55,7 +55,8 @@ async fn what_is_within_the_retention_stays_and_a_long_stream_is_trimmed_whole()
 #[tokio::test(flavor = "multi_thread")]
 async fn ids_of_twenty_digits_are_told_apart() {
     let fixture = Fixture::start().await;
-    // Neighbours that are one number to a double. The first group needs the later one, the second the earlier.
+    // Three neighbours that are the same number as a double. The group `g1` needs the third entry, and `slow` the
+    // second.
     let [first, second, third] = ["18446744073709551612", "18446744073709551613", "18446744073709551614"];
     let _set: Value = fixture.call("CONFIG SET stream-node-max-entries 1").await;
     for sequence in [first, second, third] {

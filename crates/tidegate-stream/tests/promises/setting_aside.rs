@@ -1,4 +1,4 @@
-//! What cannot be done now waits by its id, and is in nobody's way.
+//! Tests of entries that are set aside: they wait by their ids, and the lanes handle other entries meanwhile.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use tidegate_stream::{Activity, Cause, LaneSettings, Outcome};
 
 use crate::fixture::{Fixture, RecordingHandler, eventually, ms, number, set_aside, set_aside_for, settings};
 
-/// Holds entries back until it is opened.
+/// A door that holds entries back until the test opens it.
 fn door() -> (Arc<AtomicBool>, Arc<AtomicBool>) {
     let door = Arc::new(AtomicBool::new(false));
     (Arc::clone(&door), door)
@@ -29,7 +29,7 @@ async fn ten_thousand_entries_of_one_cause_stop_nobody_and_are_done_when_it_is_o
     eventually("all others are done", async || fixture.counters.counts().done == others.len() as u64).await;
     assert_eq!(fixture.pending().await, HELD);
     assert_eq!(fixture.counters.set_aside().entries(), HELD);
-    // Each was handed over once, and a few of them again and again.
+    // Each entry was handed over once, and a few of them again and again.
     let again = handler.ids().len() - HELD - others.len();
     assert!(again < 500, "{again} tries of what is held");
     let top = fixture.counters.set_aside().top(3);
@@ -43,7 +43,7 @@ async fn ten_thousand_entries_of_one_cause_stop_nobody_and_are_done_when_it_is_o
     assert_eq!(handler.ids().iter().collect::<BTreeSet<_>>().len(), held.len() + others.len());
     eventually("none is set aside", async || fixture.counters.set_aside().entries() == 0).await;
     lane.stop().await;
-    // Of both scripts together, and of this test, which looks at the pending list now and then.
+    // The calls of both scripts and of this test, which reads the pending list now and then.
     let (mut calls, most) = (0, 2 * HELD);
     for command in ["xpending", "xrange", "xinfo|stream", "xclaim"] {
         calls += fixture.calls_of(command).await;
@@ -51,13 +51,15 @@ async fn ten_thousand_entries_of_one_cause_stop_nobody_and_are_done_when_it_is_o
     assert!(calls > HELD && calls < most, "{calls} calls to set {HELD} entries aside and to fetch them");
 }
 
-/// Whatever lies between them: a lane finds its own entries, and leaves those that are others', were deleted or trimmed as they are.
+/// A lane finds its own entries among others. It leaves entries alone that other consumers hold, or that were deleted
+/// or trimmed.
 #[tokio::test(flavor = "multi_thread")]
 async fn entries_are_set_aside_and_fetched_whatever_lies_between_them() {
     const CAUSES: u64 = 10;
     let fixture = Fixture::start().await;
     let (open, door) = door();
-    // The first three wait for the same: of a cause that is not over, few are tried, and a trimmed one of it is found late.
+    // The first three wait for the same cause. Until a cause is over, the lane tries few of its entries, so it finds a
+    // trimmed one late.
     let handler = RecordingHandler::new(move |entry| match (number(entry) as u64).max(3) % CAUSES {
         3 if open.load(Ordering::Relaxed) => Outcome::Done,
         key => set_aside_for(key),
@@ -67,10 +69,11 @@ async fn entries_are_set_aside_and_fetched_whatever_lies_between_them() {
     let lane_status = lane.lane_status();
     let lane = fixture.run_lane(lane);
     eventually("all are set aside", async || fixture.counters.set_aside().entries() == 1_000).await;
-    // Otherwise one of them may be in progress for a try, and is done.
+    // Without the pause, one of them may be in progress for a try, and then it is done.
     fixture.pause_switch.pause("a test", "");
     eventually("it has nothing in progress", async || lane_status.state().activity == Activity::Paused).await;
-    // Of the cause that ends soon, the first three are trimmed away, one is deleted, and another consumer takes one.
+    // Of the entries with the cause that ends soon, the first three are trimmed, one is deleted, and another consumer
+    // takes one.
     let of_cause: Vec<_> = ids.iter().skip(2).step_by(CAUSES as usize).collect();
     let _trimmed: usize = fixture.call(&format!("XTRIM s MINID {}", ids[3])).await;
     let _deleted: usize = fixture.call(&format!("XDEL s {}", of_cause[50])).await;
@@ -86,7 +89,7 @@ async fn entries_are_set_aside_and_fetched_whatever_lies_between_them() {
     assert_eq!(left.len(), 1, "what another consumer holds stays with it");
 }
 
-/// Since Redis 7, a claim takes a deleted entry off the pending list. Then nobody would hear of it.
+/// Since Redis 7, a claim removes a deleted entry from the pending list, so no lane could report its loss.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_entry_that_goes_while_it_is_in_progress_is_told_although_it_is_set_aside_then() {
     let fixture = Fixture::start().await;
@@ -138,7 +141,7 @@ async fn where_no_more_may_be_set_aside_nothing_new_is_read_and_both_ends_are_to
         fixture.log.count("ERROR the limit of set-aside entries is reached") == 1
     })
     .await;
-    // Some tries of one entry each, which come ever more slowly.
+    // The lane tries single entries, less and less often.
     handler.until_seen(36).await;
     assert_eq!(fixture.pending().await, 30);
     assert!(handler.ids().iter().all(|id| ids[..30].contains(id)), "only the first were handed over");
@@ -184,7 +187,7 @@ async fn what_is_set_aside_is_not_claimed_from_one_that_lives_and_soon_from_one_
     let fixture = Fixture::start().await;
     let handler = RecordingHandler::new(|_| set_aside());
     fixture.add(1_000).await;
-    // It keeps them twenty times as often as it has to: the machine may stand still meanwhile.
+    // The lane resets the idle time twenty times as often as it has to, because the machine may stall.
     let keeping = LaneSettings { batch: 100, block: ms(5), claim_idle: ms(300), ..settings() };
     let claiming = LaneSettings { claim_idle: ms(2000), claim_every: ms(5), ..keeping.clone() };
     let lane = fixture.run("holder", &handler, keeping).await;
@@ -218,7 +221,7 @@ async fn it_is_found_again_by_the_next_process_of_the_same_name_and_is_no_crash(
         };
         eventually("it has none in progress", async || held().await.is_empty()).await;
         lane.kill().await;
-        // A try may have begun just then; whatever it has sent has been done before this is answered.
+        // A try may have begun just then. Redis answers this probe after the commands that the lane sent.
         fixture.stream.probe().await.unwrap();
         in_progress.extend(held().await);
     }
@@ -278,7 +281,7 @@ async fn entries_that_wait_for_each_other_in_several_lanes_are_done_in_order_wit
     fixture.add(ENTRIES).await;
     let mut lanes = Vec::new();
     for name in ["c1", "c2", "c3", "c4"] {
-        // A wait of a minute: who is not woken comes too late.
+        // A wait of a minute: an entry that no lane wakes comes too late.
         let settings = LaneSettings { batch: 100, block: ms(60_000), retry: ms(60_000), ..settings() };
         lanes.push(fixture.run(name, &handler, settings).await);
     }

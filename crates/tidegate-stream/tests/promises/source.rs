@@ -1,4 +1,4 @@
-//! What the source of the crate must not say.
+//! Checks of the crate's source: its public API names no type of its Redis client, and no text names its users.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::{fs, iter};
 /// The one file that may name the client's types: it is there with the feature `fred` only.
 const CONVERSIONS: &str = "with_fred.rs";
 
-/// Words of those who use this crate.
+/// Words of the crates that use this one.
 const FOREIGN: [&str; 12] = [
     "mysql",
     "sqlx",
@@ -50,14 +50,14 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty())
 }
 
-/// What a file calls the types that it imports from `fred`, and `fred` itself.
+/// The types that a file imports from `fred`, under the names that it uses for them, and `fred` itself.
 fn names_of_the_client(code: &str) -> BTreeSet<&str> {
     let imports = code.split("use fred::").skip(1).map(|rest| rest.split(';').next().unwrap());
     let names = imports.flat_map(words).filter(|word| word.starts_with(char::is_uppercase));
     names.chain(iter::once("fred")).collect()
 }
 
-/// Everything that the code shows to others: signatures, fields, variants, traits that are implemented.
+/// All items of the public API: signatures, fields, variants and trait implementations.
 fn shown(code: &str) -> Vec<String> {
     let mut shown = Vec::new();
     let mut lines = code.lines();
@@ -88,7 +88,7 @@ fn shown(code: &str) -> Vec<String> {
     shown
 }
 
-/// What a private type does is nobody's business.
+/// Whether the item belongs to a private type, which is not part of the API.
 fn is_of_a_private_type(item: &str, code: &str) -> bool {
     let of = item.split_once(" for ").filter(|_| item.starts_with("impl")).map(|(_, of)| of);
     let name = of.and_then(|of| words(of).next());
@@ -97,7 +97,7 @@ fn is_of_a_private_type(item: &str, code: &str) -> bool {
     })
 }
 
-/// Those of a struct with named fields have lines of their own.
+/// Removes the private fields of a tuple struct. The fields of other structs have lines of their own.
 fn without_private_fields(item: &str) -> String {
     match item.split_once('(') {
         Some((head, fields)) if head.trim_start().starts_with("pub struct ") => {
@@ -161,7 +161,7 @@ fn it_knows_nothing_of_those_who_use_it() {
             let lower = line.to_lowercase();
             let word = FOREIGN.iter().find(|word| lower.contains(**word));
             assert_eq!(word, None, "{name}:{}: {line}", at + 1);
-            // A setting, unlike the end of a sentence.
+            // A setting has a letter after the dot; the end of a sentence does not.
             let mut settings = lower.split("worker.").skip(1);
             let is_setting = settings.any(|rest| rest.starts_with(|c: char| c.is_ascii_lowercase()));
             assert!(!is_setting, "{name}:{}: a setting in {line}", at + 1);

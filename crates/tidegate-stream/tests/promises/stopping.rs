@@ -1,4 +1,4 @@
-//! The stop signal.
+//! Tests of the stop signal.
 
 use tidegate_stream::LaneSettings;
 

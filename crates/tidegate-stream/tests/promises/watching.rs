@@ -1,4 +1,4 @@
-//! What a lane shows of itself while it works.
+//! Tests of the state that a lane shows while it works.
 
 use std::sync::{Arc, Mutex};
 
@@ -28,7 +28,7 @@ async fn a_lane_shows_what_it_does_and_with_how_many_entries() {
     let state = lane_status.state();
     assert_eq!((state.consumer.as_str(), state.activity, state.in_progress), ("c1", Activity::Handling, 7));
 
-    // Once around, and blocked again: it has other things to do than to stand still.
+    // The lane has handled its batch and is blocked again. The state must not stay as it was.
     handler.open_door();
     is(Activity::Reading).await;
     assert_eq!(lane_status.state().in_progress, 0);
@@ -92,14 +92,14 @@ async fn undelivered_entries_that_the_server_cannot_count_are_counted_up_to_ten_
     let ids = fixture.add(10_000).await;
     assert_eq!(undelivered().await, Undelivered::Exactly(10_000), "the server tells");
 
-    // A gap ahead of the group: the server tells no more.
+    // After a gap ahead of the group, the server no longer knows the number.
     let _deleted: i64 = fixture.call(&format!("XDEL s {}", ids[5_000])).await;
     assert_eq!(undelivered().await, Undelivered::Exactly(9_999));
     fixture.add(2).await;
     assert_eq!(undelivered().await, Undelivered::AtLeast(10_000));
 }
 
-/// Remembers what it was told of each batch.
+/// An observer that remembers its batches.
 #[derive(Debug, Default)]
 struct Onlooker(Mutex<Vec<Seen>>);
 

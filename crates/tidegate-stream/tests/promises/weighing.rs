@@ -1,4 +1,4 @@
-//! Batches by bytes.
+//! Tests of batches that are limited by bytes.
 
 use std::sync::{Arc, Mutex};
 
@@ -10,7 +10,7 @@ use crate::fixture::{Fixture, RecordingHandler, eventually, ms, settings};
 const KIB: usize = 1024;
 
 impl Fixture {
-    /// All that Redis has sent to anybody.
+    /// All bytes that Redis has sent to its clients.
     async fn sent_bytes(&self) -> usize {
         let stats: String = self.call("INFO stats").await;
         let line = stats.lines().find_map(|line| line.strip_prefix("total_net_output_bytes:"));
@@ -25,7 +25,7 @@ impl Fixture {
     }
 }
 
-/// A handler, and the most bytes that it was ever given at once.
+/// A handler that notes the bytes of each entry, and these numbers.
 fn weighing() -> (Arc<RecordingHandler>, Arc<Mutex<Vec<usize>>>) {
     let weights = Arc::new(Mutex::new(Vec::new()));
     let noted = Arc::clone(&weights);
@@ -61,7 +61,7 @@ async fn a_batch_ends_where_it_weighs_enough_also_when_small_entries_turn_into_l
             batch.iter().sum()
         })
         .collect();
-    // 32 entries are read at once: no more than so many can come as a surprise.
+    // The lane reads 32 entries at once, so at most that many can be unexpectedly large.
     let heaviest = *batches.iter().max().unwrap();
     assert!(heaviest <= (1024 + 32 * 65) * KIB, "a batch of {heaviest} bytes");
     assert_eq!(sizes[0], 1000, "small entries come in full batches");
@@ -97,7 +97,7 @@ async fn no_room_for(is_stopped: bool) {
     // One piece is more than a batch may weigh.
     assert_eq!((pending.len(), in_progress, handler.sizes()[1]), (100, 32, 32));
 
-    // It was read before the stop or the pause, so it is done first.
+    // The lane read these entries before the stop or the pause, so it handles them first.
     if is_stopped {
         lane.stop.cancel();
     } else {
@@ -135,14 +135,14 @@ async fn the_own_pending_list_and_claims_come_by_bytes_too() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_entry_that_is_too_large_is_buried_within_redis_and_its_neighbours_go_on() {
-    // Far more than all else that is sent here, however often the test asks.
+    // Far more than all other bytes that Redis sends here, however often the test asks.
     const LARGE: usize = 8 * 1024 * KIB;
     let fixture = Fixture::start().await;
     fixture.add(5).await;
     fixture.add_large(1, LARGE).await;
     fixture.add_delivered(5, "c1").await;
     let (handler, _) = weighing();
-    // Nobody sends it back to Redis to have it buried: that would be held, and it would never be.
+    // The lane must not send the entry back to Redis to bury it. Such a request would be held forever.
     let sent_back = fixture.commands.hold_when("xxxxxxxxxxxxxxxx");
     let before = fixture.sent_bytes().await;
     let lane = fixture.run("c1", &handler, by_bytes()).await;
@@ -152,7 +152,7 @@ async fn an_entry_that_is_too_large_is_buried_within_redis_and_its_neighbours_go
     let sent = fixture.sent_bytes().await - before;
     assert!(sent < LARGE / 2, "what a pending one weighs is never sent, but {sent} bytes were");
 
-    // A new one is sent with the read that brings it, and no more.
+    // Redis sends a new entry once, with the read that returns it.
     fixture.add(5).await;
     fixture.add_large(1, LARGE).await;
     fixture.add(5).await;
@@ -175,7 +175,7 @@ async fn an_entry_that_is_too_large_is_buried_within_redis_and_its_neighbours_go
     lane.stop().await;
 }
 
-/// Redis copies all of an entry to weigh it, and serves nobody else meanwhile.
+/// Redis copies a whole entry to measure it, and serves no other client meanwhile.
 #[tokio::test(flavor = "multi_thread")]
 async fn pending_entries_of_very_many_fields_are_looked_at_one_by_one_and_buried() {
     const FIELDS: usize = 60_000;
@@ -236,7 +236,7 @@ async fn entries_are_read_by_their_ids_in_pages_of_a_few_bytes_whole_or_a_few_fi
         .collect();
     assert!(read == expected, "{} of {} entries", read.len(), expected.len());
 
-    // The same from one end to the other, where the large ones come as a surprise.
+    // The same entries by a range from one end of the stream to the other, where the large ones come unexpectedly.
     let (mut read, mut pages) = (Vec::new(), inspector.entry_pages("s", (EntryId::MIN, EntryId::MAX), 2_000));
     while let Some(page) = pages.next(u64::MAX).await.unwrap() {
         let bytes: usize = page.iter().map(Entry::bytes).sum();
