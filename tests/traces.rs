@@ -1,4 +1,4 @@
-//! Traces: from the producer's span to the commit, as a collector gets them, and without one.
+//! Tests of traces: from the producer's span to the commit, with a collector and without one.
 
 mod fixture;
 
@@ -16,7 +16,7 @@ const VOUCHER: i64 = 7;
 const COMMIT: &[u8] = b";COMMIT";
 /// The producer's span.
 const PARENT: &str = "00f067aa0ba902b7";
-/// Spans of an order that is written: its own, and those of three stages.
+/// The spans of an order that is written: its own, and those of three stages.
 const SPANS: usize = 4;
 
 /// The `n`th trace id, and its traceparent with these flags.
@@ -26,7 +26,7 @@ fn trace(n: i64, flags: &str) -> (String, String) {
     (trace, traceparent)
 }
 
-/// A worker that sends its traces to this URL, soon.
+/// A worker that sends its traces to this URL after a short delay.
 fn traced(fixture: &Fixture, url: &str) -> WorkerPlan {
     let plan = fixture.worker("w").set("WORKER_LANES", 1).variable("OTEL_EXPORTER_OTLP_ENDPOINT", url);
     plan.variable("OTEL_BSP_SCHEDULE_DELAY", 50)
@@ -38,7 +38,7 @@ async fn fixture_on_sale() -> Fixture {
     fixture
 }
 
-/// Adds an order whose id is its user's; returns the entry id.
+/// Adds an order whose user has its number, and returns the entry id.
 async fn add(fixture: &Fixture, order: i64, traceparents: &[&str]) -> String {
     let (order, voucher) = (order.to_string(), VOUCHER.to_string());
     let mut fields = vec![("userId", order.as_str()), ("voucherId", &voucher), ("id", &order)];
@@ -50,7 +50,7 @@ fn of_trace(collector: &Collector, trace: &str) -> Vec<ReceivedSpan> {
     collector.spans().into_iter().filter(|span| span.trace == trace).collect()
 }
 
-/// The span of an order that ended like this, and those below it, by name.
+/// The span of an order that ended like this, and its child spans by name.
 type Told = (ReceivedSpan, BTreeMap<String, ReceivedSpan>);
 
 async fn told(collector: &Collector, trace: &str, outcome: &str) -> Told {
@@ -93,7 +93,7 @@ async fn one_trace_leads_from_the_producers_span_to_the_commit() {
     let entry: EntryId = order.attributes["messaging.message.id"].parse().expect("an entry id");
     let begun_ms = order.began_ns / 1_000_000;
     let waited_ms: u64 = order.attributes["tidegate.stream.wait_ms"].parse().expect("milliseconds");
-    // Two roundings.
+    // Both values are rounded.
     assert!((begun_ms - entry.ms).abs_diff(waited_ms) <= 1, "{order:#?}");
     for (name, value) in [
         ("messaging.system", "redis"),
@@ -283,7 +283,7 @@ async fn a_full_queue_leaves_out_whole_orders_and_a_silent_collector_does_not_ho
     );
     drop(worker);
 
-    // One batch of 200 orders, and room for the spans of 10 or some more.
+    // There is one batch of 200 orders, and the queue has room for the spans of about 10.
     for order in 101..=300 {
         add(&fixture, order, &[&trace(order, "01").1]).await;
     }

@@ -1,4 +1,4 @@
-//! Looks at a worker's pages, as a scraper or a probe does.
+//! Requests to a worker's pages, as a scraper or a probe sends them.
 #![allow(dead_code, reason = "every test file uses a part of it")]
 
 use std::{collections::BTreeMap, net::SocketAddr};
@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 
 use crate::fixture::{Worker, until};
 
-/// What a worker answered.
+/// The answer of a worker.
 #[derive(Debug)]
 pub struct Page {
     pub status: u16,
@@ -23,7 +23,7 @@ impl Page {
         serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("no JSON ({error}): {self:?}"))
     }
 
-    /// The samples of the text format, by name and labels as they stand there.
+    /// The samples of the text format, by name and labels as they are written.
     pub fn samples(&self) -> BTreeMap<String, f64> {
         let lines = self.text.lines().filter(|line| !line.starts_with('#'));
         let sample = |line: &str| {
@@ -34,7 +34,7 @@ impl Page {
     }
 }
 
-/// Where a worker listens, by its log.
+/// The address on which a worker listens, as its log names it.
 pub async fn address_of(worker: &Worker) -> SocketAddr {
     worker.says("admin server listens address=").await;
     let log = worker.log();
@@ -42,7 +42,7 @@ pub async fn address_of(worker: &Worker) -> SocketAddr {
     address.split_whitespace().next().expect("an address").parse().expect("an address")
 }
 
-/// Asks for a page.
+/// Requests a page.
 pub async fn ask(method: Method, address: SocketAddr, path: &str, authorization: Option<&str>) -> Page {
     let stream = TcpStream::connect(address).await.expect("the worker listens");
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.expect("HTTP");
@@ -60,12 +60,12 @@ pub async fn ask(method: Method, address: SocketAddr, path: &str, authorization:
     Page { status, content_type, text: String::from_utf8(body.to_vec()).expect("text") }
 }
 
-/// Looks at a page.
+/// Requests a page of a worker with GET.
 pub async fn get(worker: &Worker, path: &str) -> Page {
     ask(Method::GET, address_of(worker).await, path, None).await
 }
 
-/// Waits until all lanes of a worker do this.
+/// Waits until all lanes of a worker have this activity.
 pub async fn until_all(worker: &Worker, activity: &str) {
     until(&format!("all lanes are {activity}"), || async {
         let status = get(worker, "/status").await.json();
@@ -75,7 +75,7 @@ pub async fn until_all(worker: &Worker, activity: &str) {
     .await;
 }
 
-/// Looks again and again, until a page has this status and holds this text.
+/// Requests a page again and again, until it has this status and contains this text.
 pub async fn until_page(worker: &Worker, path: &str, status: u16, text: &str) {
     until(&format!("{path} says {status} and {text:?}"), || async {
         let page = get(worker, path).await;

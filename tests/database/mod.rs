@@ -6,7 +6,7 @@ use sqlx::MySqlPool;
 use tidegate_lab::MysqlServer;
 use tokio::sync::OnceCell;
 
-/// The URL of a migrated database that the tests of one binary share; each takes voucher ids of its own.
+/// The URL of a migrated database that the tests of one binary share. Each test uses voucher ids of its own.
 pub async fn migrated_mysql() -> &'static str {
     static SERVER: OnceLock<MysqlServer> = OnceLock::new();
     static URL: OnceCell<String> = OnceCell::const_new();
@@ -20,7 +20,7 @@ pub async fn migrated_mysql() -> &'static str {
     url.await
 }
 
-/// A pool of the test's own.
+/// A pool for one test.
 pub async fn mysql(url: &str) -> MySqlPool {
     MySqlPool::connect(url).await.expect("MySQL answers")
 }

@@ -1,4 +1,4 @@
-//! Runs the real binary, and talks to its stores behind its back.
+//! Helpers to run the real binary, and to use its stores directly.
 #![allow(dead_code, reason = "every test file uses a part of it")]
 
 use std::{
@@ -19,7 +19,7 @@ pub struct Program {
     variables: Vec<(String, String)>,
 }
 
-/// How a run of it ended.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Run {
     pub code: i32,
@@ -28,12 +28,12 @@ pub struct Run {
 }
 
 impl Program {
-    /// With these flags before each command.
+    /// The program with these flags before each command.
     pub fn with_flags(flags: &[&str]) -> Self {
         Self { flags: flags.iter().map(ToString::to_string).collect(), variables: Vec::new() }
     }
 
-    /// With stores that variables name, so that no line that it shows has to.
+    /// The program with stores that variables name, so that shown command lines need not name them.
     pub fn with_variables(redis_url: &str, mysql_url: &str) -> Self {
         let variables = [("TIDEGATE_REDIS_URL", redis_url), ("TIDEGATE_MYSQL_URL", mysql_url)];
         let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
@@ -45,13 +45,13 @@ impl Program {
         self.run_with(&line.split(' ').collect::<Vec<_>>(), &[])
     }
 
-    /// Runs a command with variables.
+    /// Runs a command with these variables.
     pub fn run_with(&self, args: &[&str], variables: &[(&str, &str)]) -> Run {
         let output = self.command(args).envs(variables.iter().copied()).output();
         output.expect("the binary runs").into()
     }
 
-    /// A command that is not started yet; variables of the tests' own surroundings are hidden from it.
+    /// A command that is not started yet. It does not see the variables of the tests.
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
         for (name, _) in std::env::vars_os() {
@@ -59,14 +59,14 @@ impl Program {
                 command.env_remove(name);
             }
         }
-        // As it is typed where it is in a folder of PATH.
+        // The program has this name if it is in a folder of PATH.
         command.arg0("tidegate").args(&self.flags).args(args);
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         command
     }
 }
 
-/// The line that it says to type, to go on.
+/// The command line that the output proposes to continue with.
 #[track_caller]
 pub fn go_on(shown: &str) -> String {
     let mut lines = shown.lines();
@@ -76,7 +76,7 @@ pub fn go_on(shown: &str) -> String {
     lines.next().unwrap_or_else(|| panic!("no line: {shown}")).trim().to_owned()
 }
 
-/// Pastes a line into a shell that has these variables and finds the program in its PATH.
+/// Runs a line in a shell that has these variables and finds the program in its PATH.
 pub fn pastes(line: &str, variables: &[(&str, &str)]) -> Run {
     let folder = Path::new(env!("CARGO_BIN_EXE_tidegate")).parent().expect("a folder");
     let path = format!("{}:{}", folder.display(), std::env::var("PATH").unwrap_or_default());
@@ -97,7 +97,8 @@ impl From<Output> for Run {
 }
 
 impl Run {
-    /// Its stdout as JSON. In an output of several lines, no key may appear twice: parsers differ in which value they keep.
+    /// The JSON on stdout. If there are several lines, no key may appear twice, because parsers differ in the value
+    /// that they keep.
     pub fn json(&self) -> serde_json::Value {
         let json: serde_json::Value =
             serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("no JSON ({error}): {self:#?}"));
@@ -110,27 +111,27 @@ impl Run {
         json
     }
 
-    /// That it ended with this code.
+    /// Checks the exit code.
     #[track_caller]
     pub fn expect(self, code: i32) -> Self {
         assert_eq!(self.code, code, "{self:#?}");
         self
     }
 
-    /// All that it wrote.
+    /// The whole output.
     pub fn all(&self) -> String {
         [self.stdout.as_str(), self.stderr.as_str()].concat()
     }
 }
 
-/// A Redis connection of the test's own.
+/// A connection to Redis for a test.
 pub async fn redis(url: &str) -> Client {
     let client = Client::new(Config::from_url(url).expect("a URL"), None, None, None);
     client.init().await.expect("Redis answers");
     client
 }
 
-/// One command, split at spaces.
+/// Sends one command, split at spaces.
 pub async fn call<T: FromValue>(client: &Client, line: &str) -> T {
     let mut words = line.split(' ').map(str::to_owned);
     let command = CustomCommand::new(words.next().expect("a command"), ClusterHash::Random, false);

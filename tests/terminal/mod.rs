@@ -1,4 +1,4 @@
-//! The program on a pseudo-terminal, as a person has it before them.
+//! The program on a pseudo-terminal, as an operator sees it.
 #![allow(dead_code, reason = "every test file uses a part of it")]
 
 use std::{
@@ -14,10 +14,10 @@ use rexpect::{
     session::{PtySession, spawn_command},
 };
 
-/// Longer than anything here takes on a busy machine; waiting ends as soon as the text is there.
+/// Longer than any step takes on a busy machine. Waiting ends as soon as the text appears.
 const DEADLINE_MS: u64 = 60_000;
 
-/// A picture that stands for so long is whole.
+/// The time after which an unchanged picture counts as complete.
 const DRAWN: Duration = Duration::from_millis(60);
 
 /// A program on a terminal. It is killed when dropped.
@@ -27,12 +27,12 @@ pub struct Terminal {
 }
 
 impl Terminal {
-    /// Starts it on a terminal of 40 lines and 120 columns.
+    /// Starts a program on a terminal of 40 lines and 120 columns.
     pub fn start(command: &Command) -> Self {
         Self::start_sized(command, 40, 120)
     }
 
-    /// Starts it on a terminal of this size.
+    /// Starts a program on a terminal of this size.
     pub fn start_sized(command: &Command, rows: u16, columns: u16) -> Self {
         let mut sized = Command::new("sh");
         sized.args(["-c", &format!("stty rows {rows} cols {columns} && exec \"$0\" \"$@\"")]);
@@ -47,23 +47,23 @@ impl Terminal {
         Self { session, screen: vt100::Parser::new(size(rows), size(columns), 0) }
     }
 
-    /// Waits until it shows this; answers with what it showed before.
+    /// Waits until the terminal shows this text, and returns the text before it.
     #[track_caller]
     pub fn shows(&mut self, text: &str) -> String {
         self.session.exp_string(text).unwrap_or_else(|error| panic!("{text:?} is not shown: {error}"))
     }
 
-    /// What stands on the screen now, for programs that draw.
+    /// The current screen, for programs that draw.
     pub fn screen(&mut self) -> &vt100::Screen {
         while let Some(byte) = self.session.try_read() {
-            // The reader takes every byte for a character of its own.
+            // The session returns every byte as a character of its own.
             self.screen.process(&[u8::try_from(byte).expect("a byte")]);
         }
         self.screen.screen()
     }
 
-    /// Waits until the screen shows what is wanted, and a moment longer: a picture that has only been drawn by half is none. Answers
-    /// with its lines.
+    /// Waits until the screen shows what is wanted, and a moment longer, because the picture may be incomplete. Returns
+    /// its lines.
     #[track_caller]
     pub fn draws(&mut self, what: &str, is_so: impl Fn(&[String]) -> bool) -> Vec<String> {
         let began = Instant::now();
@@ -100,7 +100,7 @@ impl Terminal {
         self.session.flush().expect("it listens");
     }
 
-    /// Says yes to every question; answers as [`Terminal::ends`].
+    /// Answers yes to every question. Returns the same values as [`Terminal::ends`].
     pub fn says_yes(mut self) -> (i32, String) {
         let mut shown = String::new();
         loop {
@@ -115,29 +115,29 @@ impl Terminal {
         }
     }
 
-    /// Sends it a signal.
+    /// Sends a signal to the program.
     pub fn signal(&mut self, signal: Signal) {
         self.session.process_mut().signal(signal).expect("it is our child");
     }
 
-    /// Makes the window another size, as dragging its corner does.
+    /// Changes the size of the window.
     pub fn resize(&mut self, rows: u16, columns: u16) {
         self.stty(&["rows", &rows.to_string(), "cols", &columns.to_string()]);
         self.screen.set_size(size(rows), size(columns));
     }
 
-    /// Whether the terminal hands over whole lines, as a shell expects it.
+    /// Whether the terminal is in line mode, as a shell expects it.
     pub fn is_cooked(&self) -> bool {
         self.stty(&["-a"]).split_whitespace().any(|word| word == "icanon")
     }
 
-    /// Waits for its end; answers with its exit code and with what it showed before.
+    /// Waits for the end of the program. Returns its exit code and the text before.
     pub fn ends(mut self) -> (i32, String) {
         let shown = self.session.exp_eof().expect("it ends");
         (self.code(&shown), shown)
     }
 
-    /// Waits for its end by a signal; answers with that and with what it showed before.
+    /// Waits for the end of the program by a signal. Returns the signal and the text before.
     pub fn ends_by_signal(mut self) -> (Signal, String) {
         let shown = self.session.exp_eof().expect("it ends");
         match self.session.process().wait() {
@@ -146,7 +146,7 @@ impl Terminal {
         }
     }
 
-    /// Waits for its end; answers with its exit code and with the terminal that it leaves behind.
+    /// Waits for the end of the program. Returns its exit code and the terminal.
     pub fn leaves(mut self) -> (i32, Self) {
         let shown = self.session.exp_eof().expect("it ends");
         let bytes: Vec<u8> = shown.chars().map(|byte| u8::try_from(byte).expect("a byte")).collect();
