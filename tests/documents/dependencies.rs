@@ -1,4 +1,5 @@
-//! docs/dependencies.md against the manifests: a row for each direct dependency, with who uses it and which features.
+//! Tests of docs/dependencies.md against the manifests: each direct dependency has a row with the crates that use it
+//! and its features.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,10 +9,10 @@ use crate::tree::Tree;
 
 const PAGE: &str = "docs/dependencies.md";
 
-/// What a row says of a dependency, and manifests as well.
+/// The use of a dependency, as a row describes it or as the manifests declare it.
 #[derive(Debug, Default, PartialEq)]
 struct Use {
-    /// Our crates without `tidegate-`; ` (tests)` stands behind those that need it for their tests only.
+    /// Our crates without `tidegate-`. ` (tests)` follows the name if only the tests of a crate need the dependency.
     by: BTreeSet<String>,
     features: BTreeSet<String>,
     has_no_defaults: bool,
@@ -90,7 +91,7 @@ fn rows(page: &str) -> impl Iterator<Item = (String, Use)> {
     })
 }
 
-/// What the workspace names and does not have itself. Features that a member adds count as well.
+/// The dependencies that the workspace declares, without its own crates. The features include those that a member adds.
 fn declared(manifest: &str, members: &BTreeMap<String, String>) -> BTreeMap<String, Use> {
     let manifest: Table = manifest.parse().expect("TOML");
     let named = manifest["workspace"]["dependencies"].as_table().expect("a table");
@@ -106,7 +107,7 @@ fn declared(manifest: &str, members: &BTreeMap<String, String>) -> BTreeMap<Stri
         for (kind, suffix) in [("dependencies", ""), ("dev-dependencies", " (tests)")] {
             for (name, of) in manifest.get(kind).and_then(Value::as_table).into_iter().flatten() {
                 if let Some(dependency) = declared.get_mut(name) {
-                    // Whoever needs it anyway is not listed once more for tests.
+                    // A dependency that the program needs anyway is not listed once more for tests.
                     if !dependency.by.contains(member) {
                         dependency.by.insert(format!("{member}{suffix}"));
                     }

@@ -1,4 +1,4 @@
-//! What stands in `deploy/` fits the program: metrics, settings, commands, ports, times, pages of the runbook.
+//! Tests of `deploy/` against the program: metrics, settings, commands, ports, times and pages of the runbook.
 
 mod containers;
 mod promql;
@@ -39,9 +39,9 @@ const UNIT: &str = "deploy/systemd/tidegate.service";
 const BOOK_URL: &str = "https://tidegate.example/";
 /// Labels that Prometheus itself gives.
 const OF_PROMETHEUS: [&str; 2] = ["job", "instance"];
-/// The label that series of a worker have in a system with partitions.
+/// The label of a worker's series in a system with partitions.
 const PARTITION: &str = "partition";
-/// Whether it could scrape, which it notes itself.
+/// The metric in which Prometheus itself notes whether a scrape succeeded.
 const UP: &str = "up";
 
 #[test]
@@ -115,7 +115,7 @@ fn is_found(selector: &Selector, samples: &BTreeMap<String, f64>) -> bool {
     })
 }
 
-/// Its metrics, after it has refused two units of voucher 1.
+/// The metrics page of a gate after it has refused two units of voucher 1.
 async fn page_of_gate_that_refused(gate: &Worker) -> Page {
     gate.says("gate listens address=").await;
     let log = gate.log();
@@ -147,7 +147,7 @@ fn promtool_finds_no_fault_and_the_alerts_fire_when_they_should() {
     let (root, tree) = (Tree::root(), Tree::read_all());
     promtool(&["check", "rules", "--lint=all", "--lint-fatal"], &root.join(ALERTS));
     promtool(&["test", "rules"], &root.join("deploy/prometheus/alerts_test.yml"));
-    // The token's file is there in the container only.
+    // The file with the token exists in the container only.
     promtool(&["check", "config", "--syntax-only"], &root.join("deploy/prometheus/prometheus.yml"));
     let rules: Vec<_> = queries(&tree)
         .iter()
@@ -161,7 +161,8 @@ fn promtool_finds_no_fault_and_the_alerts_fire_when_they_should() {
     promtool(&["check", "rules"], &path);
 }
 
-/// What panels show of two workers that both export what the stores say, in a system with two partitions.
+/// The values of the panels for two workers in a system with two partitions. Both workers export the numbers of the
+/// stores.
 const OF_TWO_PARTITIONS: [(&str, &str, f64); 16] = [
     ("Dead letters", "tidegate_dead_letters", 30.0),
     ("Orders", "tidegate_stream_entries_added_total", 3.0),
@@ -173,12 +174,12 @@ const OF_TWO_PARTITIONS: [(&str, &str, f64); 16] = [
     ("Consumers of the group", "tidegate_stream_consumers", 30.0),
     ("Orders to be paid in time", "tidegate_unpaid_orders", 30.0),
     ("Orders to be paid in time", "tidegate_unpaid_overdue_orders", 30.0),
-    // Ages have no sum.
+    // Ages are not added up.
     ("Oldest undelivered order", "tidegate_stream_oldest_undelivered_age_seconds", 20.0),
     ("Oldest pending order", "tidegate_stream_oldest_pending_age_seconds", 20.0),
     ("Age of the oldest order", "tidegate_stream_oldest_undelivered_age_seconds", 20.0),
     ("Age of the oldest order", "tidegate_stream_oldest_pending_age_seconds", 20.0),
-    // These count workers, each once.
+    // These metrics count workers, each worker once.
     ("Workers that wait for a store", "tidegate_breaker_open", 2.0),
     ("Paused", "tidegate_paused", 2.0),
 ];
@@ -205,7 +206,7 @@ fn panels_add_partitions_up_and_count_no_worker_twice() {
             let labels = format!(r#"job="tidegate",instance="{instance}",partition="{partition}"{label}"#);
             let values = match metric {
                 "tidegate_breaker_open" | "tidegate_paused" => "1x40".to_owned(),
-                // As many entries a second as a tenth of the number.
+                // The counter grows each second by a tenth of the number.
                 _ if metric.ends_with("_total") => format!("0+{}x40", number * 3 / 2),
                 _ => format!("{number}x40"),
             };
@@ -217,7 +218,7 @@ fn panels_add_partitions_up_and_count_no_worker_twice() {
         }));
         tested.insert(query.clone());
     }
-    // A panel that takes one maximum over all partitions shows an age, or says yes or no.
+    // A panel that takes one maximum over all partitions must show an age, or yes or no.
     for (title, query) in &queries {
         let is_one = query.starts_with("max(") && !query.contains("_age_seconds");
         assert!(!is_one || tested.contains(query) || query.contains("tidegate_busy"), "{title}: {query}");
@@ -294,7 +295,7 @@ fn setting<'a>(settings: &'a serde_json::Value, key: &str) -> &'a serde_json::Va
     &settings[section][key]["value"]
 }
 
-/// That the program knows a command line, flags included.
+/// Checks that the program knows a command line, flags included.
 fn assert_known(place: &str, command: &[String]) {
     let (program, args) = command.split_first().expect("a command");
     assert_eq!(program, "tidegate", "{place}");
@@ -403,7 +404,7 @@ fn keda_looks_at_the_stream_and_scales_the_fleet() {
     }
     assert_eq!(scaled["spec"]["scaleTargetRef"]["name"], fleet["metadata"]["name"]);
 
-    // The one command that makes the Secret makes all of its keys.
+    // One command of the README makes the Secret with all of its keys.
     let readme = tree.read("deploy/README.md");
     let of_keda = authentication["spec"]["secretTargetRef"].as_sequence().expect("secrets");
     let of_keda = of_keda.iter().map(|secret| (text(&secret["name"]), text(&secret["key"])));
@@ -448,7 +449,7 @@ fn on_a_cluster_keda_looks_at_the_stream_of_every_partition() {
     }
 }
 
-/// The number of MiB before which this stands in a document, such as 96 in `≤ 96 MiB`.
+/// The number of MiB after this text in a document, such as 96 in `≤ 96 MiB`.
 fn mib(tree: &Tree, document: &str, line: &str, before: &str) -> u64 {
     let text = tree.read(document);
     let line = text.lines().find(|text| text.contains(line)).unwrap_or_else(|| panic!("{document}: {line}"));
@@ -555,7 +556,7 @@ fn systemd_takes_the_unit_and_the_program_what_the_unit_gives_it() {
     let command = [vec!["tidegate".to_owned()], command[1..].to_vec()].concat();
     assert_known(UNIT, &command);
     assert_eq!(of_unit(&unit, "Type"), "notify");
-    // Wrong usage or configuration, and nothing else: tests/operators/configuration.rs shows that it is 2.
+    // The exit code 2 means wrong usage or configuration only: tests/operators/configuration.rs checks that.
     assert_eq!(of_unit(&unit, "RestartPreventExitStatus"), "2");
     let stop = Duration::from_secs(of_unit(&unit, "TimeoutStopSec").parse().expect("seconds"));
     let secrets = tree.read("deploy/systemd/tidegate.env.example");

@@ -1,10 +1,10 @@
-//! README quotes no figure that the benchmark did not find.
+//! Test of the figures in README: the benchmark's page has each of them.
 
 use std::collections::BTreeSet;
 
 use crate::tree::Tree;
 
-/// What a measured figure is followed by.
+/// The units that follow a measured figure.
 const UNITS: [&str; 5] = ["orders/s", "orders a second", "µs", "ms", "MiB"];
 
 #[test]
@@ -13,7 +13,7 @@ fn the_figures_of_readme_stand_in_the_benchmark() {
     let page = tree.read("docs/benchmarks/README.md");
     let page: BTreeSet<&str> = page.split(|c: char| c.is_whitespace() || c == '|').collect();
     let readme = tree.read("README.md");
-    // Every second part is code, which shows other runs.
+    // Every second part is a block of code, which shows other runs.
     let prose: Vec<&str> = readme.split("```").step_by(2).collect();
     for figure in prose.iter().flat_map(|part| figures(part)) {
         assert!(page.contains(figure), "docs/benchmarks/README.md has no {figure}, which README.md quotes");
@@ -24,7 +24,7 @@ fn the_figures_of_readme_stand_in_the_benchmark() {
     );
 }
 
-/// Numbers before one of the units.
+/// The numbers before one of the units.
 fn figures(text: &str) -> impl Iterator<Item = &str> {
     let numbers = text.match_indices(' ').filter_map(move |(at, _)| {
         let is_unit = |unit: &&str| {

@@ -1,4 +1,5 @@
-//! docs/glossary.md: each of our own words is defined once, newcomers find the page, and names have no others.
+//! Tests of docs/glossary.md: it defines each word of our own once, newcomers find it, and names contain no other such
+//! words.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -63,7 +64,7 @@ fn a_wrong_definition_would_be_seen() {
     }
 }
 
-/// The words of the glossary, each with what it means.
+/// The words of the glossary with their definitions.
 fn definitions(page: &str) -> impl Iterator<Item = (&str, &str)> {
     page.lines().filter_map(|line| line.strip_prefix("| ")).skip(1).map(|row| {
         let mut cells = row.split('|').map(str::trim);

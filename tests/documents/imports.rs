@@ -1,12 +1,12 @@
-//! Imports go one way. Between crates cargo sees to it that there is no circle, and this test that the arrows are those of
-//! ARCHITECTURE.md. Within a crate, modules that stand side by side, each with all that is below it, must not import each
-//! other in a circle: whoever opens one of them would have to know the others as well.
+//! Tests of imports: they have one direction. Cargo prevents circles between crates, and this test compares the arrows
+//! with those of ARCHITECTURE.md. Within a crate, sibling modules must not import each other in a circle, each with all
+//! modules below it. A reader of one of them would have to know the others as well.
 //!
-//! Parent and child are no circle: a module may use what is below it, and that may use what its parents have. Neither is
-//! what comes through the top of a crate (`crate::Name`), which says nothing of the file that it is from. What tests import
-//! is not what the program is made of, so modules of tests are left out, in files of their own or not.
+//! Parent and child are no circle: a module may use the modules below it, and these may use the items of their parents.
+//! Names at the top of a crate (`crate::Name`) are no circle either, because they do not name a file. Modules of tests
+//! are left out, in files of their own or not, because the program does not contain them.
 //!
-//! No tool is needed for this: imports are text, and a path that begins with `crate::` or `super::` says where it leads.
+//! This needs no tool: imports are text, and a path that begins with `crate::` or `super::` names its target.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use toml::{Table, Value};
 
 use crate::tree::Tree;
 
-/// `crates/NAME`: what may stand under `[dependencies]` of its own crates.
+/// The crates of this repository that may be in `[dependencies]` of each crate.
 const ARROWS: [(&str, &[&str]); 10] = [
     ("tidegate-stream", &[]),
     ("tidegate-orders", &["tidegate-stream"]),
@@ -55,7 +55,7 @@ const ARROWS: [(&str, &[&str]); 10] = [
 ];
 
 type Path = Vec<String>;
-/// Modules beside each other, below one that is given first; each imports those of its row.
+/// Sibling modules by their parent; each with the siblings that it imports.
 type Siblings = BTreeMap<Path, BTreeMap<String, BTreeSet<String>>>;
 
 #[test]
@@ -132,7 +132,7 @@ fn a_circle_would_be_seen() {
     assert_eq!(inner, vec![("a".to_owned(), vec!["x".to_owned(), "y".to_owned()])], "below a parent");
 }
 
-/// `a/b.rs` and `a/b/mod.rs` are `a::b`; the top of the crate is no name.
+/// The module path of a file: `a/b.rs` and `a/b/mod.rs` are `a::b`. The top of the crate is the empty path.
 fn module(path: &str) -> Path {
     let path = path.strip_suffix(".rs").unwrap_or(path);
     let path = path.strip_suffix("/mod").unwrap_or(path);
@@ -143,7 +143,7 @@ fn is_of_tests(module: &Path) -> bool {
     module.iter().any(|name| name == "tests")
 }
 
-/// Each with the module that its members are below, sorted.
+/// All circles: the parent of the modules, and their sorted names.
 fn circles(files: &BTreeMap<Path, String>) -> Vec<(String, Vec<String>)> {
     let mut circles = BTreeSet::new();
     for (parent, imports) in siblings(files) {
@@ -166,7 +166,7 @@ fn siblings(files: &BTreeMap<Path, String>) -> Siblings {
             let common = from.iter().zip(&path).take_while(|(one, other)| one == other).count();
             let is_module =
                 path.get(..=common).is_some_and(|to| files.keys().any(|file| file.starts_with(to)));
-            // Otherwise one is above the other, or the name is that of an item.
+            // Otherwise, one module contains the other, or the name is that of an item.
             if is_module && from.len() > common {
                 let below = siblings.entry(path[..common].to_vec()).or_default();
                 below.entry(from[common].clone()).or_default().insert(path[common].clone());
@@ -189,7 +189,7 @@ fn reached(imports: &BTreeMap<String, BTreeSet<String>>, from: &str) -> BTreeSet
     reached
 }
 
-/// All paths in this file that begin with `crate::` or `super::`, from the top of the crate.
+/// All paths of this file that begin with `crate::` or `super::`, from the top of the crate.
 fn imports(of: &Path, text: &str) -> Vec<Path> {
     let text = without_tests(text);
     let code: Vec<&str> = text.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
@@ -207,8 +207,8 @@ fn imports(of: &Path, text: &str) -> Vec<Path> {
     found
 }
 
-/// Without modules that stand in this file for tests only. As rustfmt leaves them, one ends with the first brace that is
-/// indented as its head is.
+/// Removes the modules of tests from a file. As rustfmt formats them, such a module ends with the first brace that is
+/// indented as its head.
 fn without_tests(text: &str) -> String {
     let (mut kept, mut lines) = (Vec::new(), text.lines());
     while let Some(line) = lines.next() {
@@ -228,7 +228,7 @@ fn without_tests(text: &str) -> String {
     kept.join("\n")
 }
 
-/// Reads `a::b`, `a::{b, c::d}` and so on; returns what is left of the text.
+/// Parses `a::b`, `a::{b, c::d}` and so on, and returns the rest of the text.
 fn follow<'a>(mut text: &'a str, mut path: Path, found: &mut Vec<Path>) -> &'a str {
     loop {
         text = text.trim_start();

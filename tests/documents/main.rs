@@ -1,4 +1,4 @@
-//! What the documents, the runbook and the examples of `deploy/` say is so.
+//! Tests of the documents, the runbook and the examples of `deploy/`: their statements are true.
 
 #[path = "../browser/mod.rs"]
 mod browser;

@@ -1,19 +1,19 @@
-//! As much of Markdown as our documents use.
+//! The parts of Markdown that our documents use.
 #![allow(dead_code, reason = "every test file uses a part of it")]
 
-/// What a document says in code, and where it points to.
+/// A document with its code and its links.
 pub struct Document {
     pub name: String,
     pub text: String,
-    /// Code within sentences, and what diagrams name.
+    /// The code within sentences, and the words of diagrams.
     pub spans: Vec<String>,
-    /// Blocks of shell, with continued lines joined.
+    /// The blocks of shell, with continued lines joined.
     pub shell: Vec<String>,
-    /// Blocks of mermaid.
+    /// The blocks of mermaid.
     pub diagrams: Vec<String>,
-    /// Where links lead.
+    /// The targets of links.
     pub links: Vec<String>,
-    /// Headings as a link names them.
+    /// The headings as links name them.
     pub anchors: Vec<String>,
 }
 
@@ -57,14 +57,14 @@ impl Document {
         Self { name: name.into(), text: text.into(), links: links.collect(), spans, shell, diagrams, anchors }
     }
 
-    /// Every command line: spans and lines of shell, cut into words, one command each.
+    /// All command lines: spans and lines of shell, split into words, with one command each.
     pub fn commands(&self) -> Vec<Vec<String>> {
         let lines = self.shell.iter().flat_map(|block| block.lines());
         let spans = self.spans.iter().map(String::as_str);
         spans.chain(lines).flat_map(commands_of).collect()
     }
 
-    /// The path to which a link leads, from the top of the repository.
+    /// The path of a link's target, from the top of the repository.
     pub fn target_of(&self, link: &str) -> String {
         let path = link.split('#').next().unwrap_or_default();
         if path.is_empty() {
@@ -85,7 +85,7 @@ impl Document {
     }
 }
 
-/// Every word of a diagram, and its labels, in which commands stand.
+/// All words of a diagram, and its labels, which contain commands.
 fn named_in(diagram: &str) -> Vec<String> {
     let is_part = |c: char| c.is_ascii_alphanumeric() || "_./:-".contains(c);
     let words = diagram.split(|c| !is_part(c)).map(|word| word.trim_matches(['.', ':', '-']));

@@ -1,11 +1,11 @@
-//! `just matrix` chooses test programs by their names, in all crates. Whoever starts a server in a test that it does not run
-//! must say here why.
+//! Tests of the list of `just matrix`, which chooses test programs by their names, in all crates. If a test program
+//! starts a server and the matrix does not run it, this file must name the reason.
 
 use std::collections::BTreeSet;
 
 use crate::tree::Tree;
 
-/// Test programs with servers that the matrix does not run, and why.
+/// The test programs with servers that the matrix does not run, each with the reason.
 const LEFT_OUT: [(&str, &str); 6] = [
     ("documents", "what documents and deploy/ say is said of the servers that `just servers` installs"),
     ("bench", "it starts the servers of its matrix by itself"),
@@ -14,7 +14,7 @@ const LEFT_OUT: [(&str, &str); 6] = [
     ("servers", "it starts each kind of server by itself"),
     ("up_and_down", "it promises something of the lab, whatever server it starts"),
 ];
-/// Whoever names one of these starts servers.
+/// Names that only tests with servers contain.
 const STARTS: [&str; 6] =
     ["RedisServer", "MysqlServer", "RedisSentinel", "MysqlCluster", "Fixture::", "migrated_mysql"];
 
@@ -29,7 +29,7 @@ fn every_test_program_with_servers_is_in_the_matrix_or_left_out_for_a_reason() {
             continue;
         }
         match program(path) {
-            // `--lib --bins`.
+            // The tests of the crates themselves run with `--lib --bins`.
             None => assert!(run.contains("lib") && run.contains("bins"), "{path} starts servers"),
             Some(name) if SHARED.contains(&name) => {}
             Some(name) => {
@@ -56,7 +56,7 @@ fn what_ci_runs_of_the_pipeline_on_mysql_is_there() {
     }
 }
 
-/// Folders of `tests/` that are parts of several test programs.
+/// Folders of `tests/` that several test programs share.
 const SHARED: [&str; 5] = ["browser", "database", "program", "fixture", "terminal"];
 
 #[test]
@@ -68,7 +68,7 @@ fn the_test_program_of_a_file_is_known() {
     assert_eq!(program("crates/tidegate-orders/src/sessions/tests.rs"), None);
 }
 
-/// The words behind `--` of what the recipe chooses with.
+/// The words after `--` in the variable by which the recipe chooses.
 fn in_matrix(justfile: &str) -> BTreeSet<String> {
     let chosen =
         justfile.lines().find_map(|line| line.strip_prefix("with_servers := ")).expect("with_servers");
@@ -80,7 +80,7 @@ fn in_matrix(justfile: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// None for tests that are parts of a library or of a program itself.
+/// The test program of a file. None: the file belongs to a library or to the program itself.
 fn program(path: &str) -> Option<&str> {
     let (_, inside) = path.split_once("tests/").filter(|(before, _)| !before.contains("/src/"))?;
     let name = inside.split('/').next()?;

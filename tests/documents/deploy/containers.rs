@@ -6,7 +6,7 @@ use yaml_serde::Value;
 
 use crate::tree::Tree;
 
-/// What stands where a secret comes from elsewhere, by its variable.
+/// Values for secrets that come from elsewhere, by their variables.
 const SECRETS: [(&str, &str); 3] = [
     ("TIDEGATE_REDIS_URL", "redis://default:secret@redis:6379/0"),
     ("TIDEGATE_MYSQL_URL", "mysql://tidegate:secret@mysql:3306/hmdp"),
@@ -16,12 +16,12 @@ const SECRETS: [(&str, &str); 3] = [
 /// A container that runs our image.
 #[derive(Debug)]
 pub struct Container {
-    /// Where it is described.
+    /// The file that describes the container.
     pub place: String,
     pub env: BTreeMap<String, String>,
-    /// What is run in it: its own command, its probes and health checks.
+    /// The commands that run in the container: its own command, its probes and its health checks.
     pub commands: Vec<Vec<String>>,
-    /// How long it may take to stop.
+    /// The time that the container may take to stop.
     pub grace: Duration,
     pub ports: Vec<u64>,
     /// Names of secrets and their keys.
@@ -116,7 +116,7 @@ fn of_pod(path: &str, container: &Value, grace: Duration) -> Container {
     }
 }
 
-/// What the image makes of a command: its ENTRYPOINT is the program.
+/// The command that the image runs: its ENTRYPOINT is the program.
 fn ours_with(args: Vec<String>) -> Vec<String> {
     ["tidegate".to_owned()].into_iter().chain(args).collect()
 }
@@ -125,7 +125,7 @@ fn words(value: &Value) -> Option<Vec<String>> {
     Some(value.as_sequence()?.iter().map(text).collect())
 }
 
-/// A scalar as it stands there.
+/// The text of a scalar.
 #[track_caller]
 pub fn text(value: &Value) -> String {
     match value {
@@ -135,7 +135,7 @@ pub fn text(value: &Value) -> String {
     }
 }
 
-/// With `${NAME:?why}` replaced.
+/// Replaces `${NAME:?why}` in a value.
 fn filled_in(value: &str) -> String {
     let mut filled = String::new();
     let mut rest = value;
@@ -156,7 +156,7 @@ fn secret(name: &str) -> String {
     known.unwrap_or_else(|| panic!("{name} comes from a secret")).1.to_owned()
 }
 
-/// `30s` or `1m`
+/// Parses `30s` or `1m`.
 pub fn seconds(text: &str) -> Duration {
     let (number, unit) = text.split_at(text.len() - 1);
     let factor = match unit {

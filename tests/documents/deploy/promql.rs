@@ -1,13 +1,13 @@
-//! As much of PromQL as is needed to see which metrics and labels an expression uses. Whether it is well-formed is
-//! promtool's to say.
+//! As much of PromQL as is needed to find the metrics and labels of an expression. promtool checks whether an
+//! expression is well-formed.
 
 use std::collections::BTreeSet;
 
-/// What an expression uses.
+/// The selectors and labels of an expression.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Uses {
     pub selectors: Vec<Selector>,
-    /// Labels of `by`, `on` and the like.
+    /// The labels of `by`, `on` and similar keywords.
     pub grouped_by: BTreeSet<String>,
 }
 
@@ -15,14 +15,14 @@ pub struct Uses {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Selector {
     pub metric: String,
-    /// Labels, operators and values, as they stand there.
+    /// The labels, operators and values of the selector, as they are written.
     pub matchers: Vec<(String, String, String)>,
 }
 
 const GROUPING: [&str; 6] = ["by", "without", "on", "ignoring", "group_left", "group_right"];
 const OPERATORS: [&str; 5] = ["and", "or", "unless", "bool", "offset"];
 
-/// Reads an expression.
+/// Parses an expression.
 pub fn uses(expression: &str) -> Uses {
     let mut uses = Uses::default();
     let mut rest = expression.trim_start();
@@ -54,7 +54,7 @@ pub fn uses(expression: &str) -> Uses {
     uses
 }
 
-/// Whether the name before it is that of an aggregation: `max by (job) (...)`.
+/// Whether the name before this text is that of an aggregation: `max by (job) (...)`.
 fn is_grouping(after: &str) -> bool {
     let name = after.split(|c| !is_of_a_name(c)).next();
     name.is_some_and(|name| ["by", "without"].contains(&name))
@@ -64,7 +64,8 @@ fn is_of_a_name(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_' || c == ':'
 }
 
-/// What stands in the brackets with which `text` begins, and what follows; nothing, where it begins otherwise.
+/// The content of the brackets at the beginning of `text`, and the rest. If `text` begins otherwise, the content is
+/// empty.
 fn within(text: &str, open: char, close: char) -> (&str, &str) {
     let inner = text.strip_prefix(open).and_then(|text| text.split_once(close));
     inner.unwrap_or(("", text))

@@ -1,4 +1,4 @@
-//! What alerts and dashboard ask for.
+//! The queries of the alerts and of the dashboard.
 
 use yaml_serde::Value;
 
@@ -12,20 +12,20 @@ use crate::{
 pub const ALERTS: &str = "deploy/prometheus/alerts.yml";
 const DASHBOARD: &str = "deploy/grafana/dashboard.json";
 
-/// The alerts, each with its name.
+/// The alerts with their names.
 pub fn alerts(tree: &Tree) -> Vec<(String, Value)> {
     let rules = containers::documents(tree, ALERTS).remove(0);
     let rules = rules["groups"][0]["rules"].as_sequence().expect("rules").clone();
     rules.into_iter().map(|rule| (text(&rule["alert"]), rule)).collect()
 }
 
-/// Every expression, with its place.
+/// All expressions with their places.
 pub fn expressions(tree: &Tree) -> Vec<(String, String)> {
     let alerts = alerts(tree).into_iter().map(|(name, rule)| (name, text(&rule["expr"])));
     alerts.chain(queries(tree)).collect()
 }
 
-/// Those of the dashboard, with Grafana's own variables filled in.
+/// The queries of the dashboard, with Grafana's own variables filled in.
 pub fn queries(tree: &Tree) -> Vec<(String, String)> {
     let dashboard: serde_json::Value = serde_json::from_str(&tree.read(DASHBOARD)).expect("JSON");
     assert_eq!(dashboard["uid"], "tidegate");
@@ -47,7 +47,7 @@ pub fn queries(tree: &Tree) -> Vec<(String, String)> {
     queries.iter().map(|(title, query)| (title.clone(), filled_in(query))).collect()
 }
 
-/// The metric of the catalog whose sample, or part of a histogram, has this name.
+/// The metric of the catalog that has a sample, or a part of a histogram, with this name.
 pub fn metric(name: &str) -> Option<&'static Metric> {
     ALL.iter().chain(GATE).find(|metric| is_of(name, metric))
 }
@@ -58,7 +58,7 @@ fn is_of(name: &str, metric: &Metric) -> bool {
     name.strip_prefix(metric.name).is_some_and(|part| parts.contains(&part))
 }
 
-/// Whether it is on the page of a gate, and not on that of a worker.
+/// Whether a gate exports this metric, and workers do not.
 pub fn is_of_gate(name: &str) -> bool {
     GATE.iter().any(|metric| is_of(name, metric))
 }

@@ -1,4 +1,4 @@
-//! `config/redis-users.acl` is loaded as its header says, by a master and a replica that a Sentinel watches.
+//! Test of `config/redis-users.acl`: a master and a replica behind a Sentinel load it as its header describes.
 
 use std::{fs, path::PathBuf, process::Command};
 
@@ -9,7 +9,7 @@ use crate::{fixture::until, tree::Tree};
 
 const PASSWORD: &str = "CHANGE-ME";
 
-/// A Redis with an aclfile.
+/// A Redis with an ACL file.
 struct Server {
     redis: RedisServer,
     aclfile: PathBuf,
@@ -17,7 +17,7 @@ struct Server {
 }
 
 impl Server {
-    /// Nobody is in the file yet, so everybody is let in.
+    /// Starts a server with an empty ACL file, so every client may connect.
     fn start(args: &[&str]) -> Self {
         let folder = TempDir::new().expect("a folder");
         let aclfile = folder.path().join("users.acl");
@@ -26,7 +26,7 @@ impl Server {
         Self { redis: options.start().expect("a Redis"), aclfile, _folder: folder }
     }
 
-    /// Does what the header of the file says.
+    /// Loads the file as its header describes.
     fn load(&self) {
         let header = Tree::root().join("config/redis-users.acl");
         let text = fs::read_to_string(&header).expect("the users");
