@@ -1,4 +1,5 @@
-//! Whatever the documents name exists, and what README and the page of producers say to type works as it stands there.
+//! Tests of names in the documents: each exists. The commands of README and of the page for producers work as they are
+//! written.
 
 mod checks;
 
@@ -10,20 +11,21 @@ use std::{
 
 use crate::{fixture::Fixture, markdown::Document, tree::Tree};
 
-/// It says what was: commands, files and tests that are gone since stay in it.
+/// The history. It keeps the names of commands, files and tests that are gone.
 const HISTORY: &str = "CHANGELOG.md";
-/// Written by `just bench` from figures and from method.md, which is checked. The names in it are the servers' own.
+/// The page that `just bench` writes from figures and from method.md, which is checked. Its names are those of the
+/// servers.
 const GENERATED: &str = "docs/benchmarks/README.md";
-/// The part of the generated page that people write; nobody reads it in its own place.
+/// The hand-written part of the generated page. Readers see it only there.
 pub const PART_OF_GENERATED: &str = "crates/tidegate-bench/src/bench/method.md";
 
 /// The page with the replies of `lua/admit.lua` and with `XADD`.
 const PRODUCERS: &str = "docs/producers.md";
 
-/// The way in for maintainers.
+/// The first page for maintainers.
 const ARCHITECTURE: &str = "ARCHITECTURE.md";
 
-/// Every document of the repository, wherever it stands.
+/// All documents of the repository.
 fn documents(tree: &Tree) -> Vec<Document> {
     tree.paths_of(".md").map(|path| Document::parse(path, &tree.read(path))).collect()
 }
@@ -33,7 +35,7 @@ fn assert_none(complaints: Vec<String>) {
     assert!(complaints.is_empty(), "\n{}\n", complaints.join("\n"));
 }
 
-/// Checks what documents say of the program as it is.
+/// Checks the documents that describe the present program.
 fn check_all(check: impl Fn(&Tree, &Document) -> Vec<String>) {
     let tree = Tree::read_all();
     let documents = documents(&tree);
@@ -109,7 +111,7 @@ fn the_defaults_that_are_shown_are_those_of_the_program() {
     let tree = Tree::read_all();
     let (page, file) = (tree.read("docs/configuration.md"), tree.read("config/default.toml"));
     assert_none(checks::defaults(&tree, &page));
-    // What a team should know is told on both.
+    // Both have the settings that a team should know.
     let (known, _) = file.split_once("\n# ==== Part 2").expect("two parts");
     let keys = known.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split_once(" = "));
     let section = page.split("## Settings to know first").nth(1).expect("a section");
@@ -227,7 +229,7 @@ async fn what_the_documents_say_to_type_works_and_a_worker_writes_the_orders() {
 
     let quick_start = readme.shell.iter().filter(|block| block.starts_with("tidegate "));
     for line in quick_start.flat_map(|block| block.lines()) {
-        // The one that stays runs already.
+        // The worker runs already, and would not end by itself.
         if line != "tidegate worker" {
             type_in(&fixture, line);
         }
@@ -254,7 +256,8 @@ async fn what_the_documents_say_to_type_works_and_a_worker_writes_the_orders() {
     assert!(worker.stop().await.success());
 }
 
-/// Types a line that must succeed. Returns what it prints.
+/// Runs a line at the top of the repository, as the user of `config/` that has just the rights for it. It must succeed.
+/// Returns its output.
 fn type_in(fixture: &Fixture, line: &str) -> String {
     let output = run_line(fixture, line);
     assert!(output.status.success(), "{line}: {output:?}");

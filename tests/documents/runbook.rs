@@ -1,4 +1,5 @@
-//! The runbook, typed word for word in the situations for which it was written: what it promises is then seen.
+//! Tests of the runbook: a test types each recipe word for word in the situation for which it was written, and checks
+//! its result.
 
 mod cluster;
 mod entries;
@@ -13,7 +14,7 @@ mod stores;
 use pages::Page;
 use recipes::recipes;
 
-/// Where recipes are typed.
+/// The files whose tests type recipes.
 const SCENES: [&str; 7] = [
     include_str!("runbook/cluster.rs"),
     include_str!("runbook/entries.rs"),
@@ -24,10 +25,10 @@ const SCENES: [&str; 7] = [
     include_str!("runbook/stores.rs"),
 ];
 
-/// Commands in sentences that change something and name what they change: those are recipes, too.
+/// Commands within sentences that change something and name their target. They are recipes, too.
 const CHANGES: [&str; 2] = ["redis ", "tidegate pause"];
 
-/// The page that explains, and has nothing to type.
+/// The page that only explains.
 const EXPLAINS: &str = "Log messages";
 
 #[test]
@@ -41,7 +42,7 @@ fn every_recipe_of_the_runbook_is_typed_in_a_scene() {
     };
     let idle: Vec<String> = recipes()
         .iter()
-        // Typed before every other one.
+        // The first recipe is typed before every other one.
         .skip(1)
         .filter(|recipe| recipe.page != EXPLAINS)
         .filter(|recipe| is_recipe(&recipe.language, &recipe.text) && !is_typed(&recipe.page, &recipe.text))
@@ -50,7 +51,7 @@ fn every_recipe_of_the_runbook_is_typed_in_a_scene() {
     assert!(idle.is_empty(), "no scene types\n{}", idle.join("\n"));
 }
 
-/// Page and beginning of every recipe that a scene types.
+/// The page and the beginning of every recipe that a scene types.
 fn calls_in(scene: &'static str) -> impl Iterator<Item = (&'static str, String)> {
     scene.split(".types(").skip(1).filter_map(|call| {
         let mut literals = call.split('"').skip(1).step_by(2);

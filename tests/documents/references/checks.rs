@@ -1,4 +1,4 @@
-//! What is compared with what. Each check answers with its complaints.
+//! The checks of names in documents. Each check returns its complaints.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,7 +11,7 @@ use crate::{
     tree::{Tree, has_word},
 };
 
-/// `tidegate ...` against the help of the program.
+/// Compares `tidegate ...` with the help of the program.
 pub fn commands(_: &Tree, document: &Document) -> Vec<String> {
     let typed = document.commands();
     let typed = typed.iter().filter(|words| words[0] == "tidegate");
@@ -71,12 +71,12 @@ fn help(path: &[&str]) -> String {
 fn subcommands(help: &str) -> Vec<String> {
     let section = help.split("\nCommands:\n").nth(1).unwrap_or_default();
     let lines = section.lines().take_while(|line| !line.is_empty());
-    // Names of groups are indented less, and what goes on with a description is indented more.
+    // Names of groups are indented less, and lines that continue a description are indented more.
     let names = lines.filter_map(|line| line.strip_prefix("  ")?.split(' ').next().map(str::to_owned));
     names.filter(|name| !name.is_empty()).collect()
 }
 
-/// `just ...` against the justfile.
+/// Compares `just ...` with the justfile.
 pub fn recipes(tree: &Tree, document: &Document) -> Vec<String> {
     let justfile = tree.read("justfile");
     let begins = justfile.lines().filter(|line| !line.starts_with([' ', '#', '[']) && !line.contains(":="));
@@ -88,7 +88,7 @@ pub fn recipes(tree: &Tree, document: &Document) -> Vec<String> {
     unknown.map(|recipe| format!("{}: no recipe {recipe} in the justfile", document.name)).collect()
 }
 
-/// `section.key` and `TIDEGATE_*` against config/default.toml; what is the lab's own, against the lab.
+/// Compares `section.key` and `TIDEGATE_*` with config/default.toml, and names of the lab with the lab.
 pub fn settings(tree: &Tree, document: &Document) -> Vec<String> {
     let defaults: toml::Table = tree.read("config/default.toml").parse().expect("default.toml is TOML");
     let (mut keys, mut values) = (BTreeSet::new(), BTreeSet::new());
@@ -124,9 +124,9 @@ pub fn settings(tree: &Tree, document: &Document) -> Vec<String> {
     complaints
 }
 
-/// File names against the tree.
+/// Compares file names with the tree.
 pub fn paths(tree: &Tree, document: &Document) -> Vec<String> {
-    // Whoever runs it makes deploy/.env, and nobody commits it.
+    // The team that runs Tidegate creates deploy/.env, which is never committed.
     let is_placeholder =
         |word: &str| word.contains("NAME") || word.contains("NNNN") || word.ends_with("/.env");
     let is_path = |word: &str| {
@@ -144,7 +144,7 @@ pub fn paths(tree: &Tree, document: &Document) -> Vec<String> {
     missing.map(|path| format!("{}: no file {path}", document.name)).collect()
 }
 
-/// Links against the tree; what stands behind `#`, against the headings of the document to which it leads.
+/// Compares links with the tree, and the part after `#` with the headings of the linked document.
 pub fn links(tree: &Tree, document: &Document) -> Vec<String> {
     let mut complaints = Vec::new();
     for link in document.links.iter().filter(|link| !link.starts_with("http")) {
@@ -166,7 +166,7 @@ pub fn links(tree: &Tree, document: &Document) -> Vec<String> {
     complaints
 }
 
-/// Documents to which no chain of links leads from README.
+/// The documents that no chain of links from README reaches.
 pub fn unreachable(documents: &[Document]) -> Vec<&str> {
     let by_name: BTreeMap<&str, &Document> =
         documents.iter().map(|document| (document.name.as_str(), document)).collect();
@@ -180,7 +180,7 @@ pub fn unreachable(documents: &[Document]) -> Vec<&str> {
     by_name.into_keys().filter(|name| !reached.contains(*name)).collect()
 }
 
-/// `Type::function`, `snake_case`, `TypesOfWords` and tests (five words and more) against the sources.
+/// Compares `Type::function`, `snake_case`, `TypesOfWords` and names of tests (five words and more) with the sources.
 pub fn names(tree: &Tree, document: &Document) -> Vec<String> {
     let sources = tree.sources("", &[".rs", ".lua", ".sql", ".toml", ".yml"]);
     let exists = |name: &str| {
@@ -204,14 +204,14 @@ pub fn names(tree: &Tree, document: &Document) -> Vec<String> {
     unknown.map(|name| format!("{}: nothing is named {name}", document.name)).collect()
 }
 
-/// Named as a type is, by two words or more: one alone may be any word.
+/// Whether a text is the name of a type with two words or more. A single word may be any word.
 fn is_type(span: &str) -> bool {
     span.starts_with(|c: char| c.is_ascii_uppercase())
         && span[1..].starts_with(|c: char| c.is_ascii_lowercase())
         && span[1..].contains(|c: char| c.is_ascii_uppercase())
 }
 
-/// The drawing of the crates, `a & b --> c` or `-.->` for tests alone, against their dependencies.
+/// Compares the drawing of the crates with their dependencies: `a & b --> c`, or `-.->` for tests only.
 pub fn crates(tree: &Tree, document: &Document) -> Vec<String> {
     let drawing = document.diagrams.iter().find(|diagram| diagram.contains("--> tidegate-"));
     let mut drawn = BTreeSet::new();
@@ -238,7 +238,8 @@ pub fn crates(tree: &Tree, document: &Document) -> Vec<String> {
     drawn.symmetric_difference(&real).map(|arrow| format!("drawn or real, not both: {arrow:?}")).collect()
 }
 
-/// The numbered sections of the page of promises against the list of them in the architecture; each names a test.
+/// Compares the numbered sections of the page of promises with their list in the architecture. Each section names a
+/// test.
 pub fn promises(architecture: &str, page: &str) -> Vec<String> {
     let list = architecture.split("## What must hold").nth(1).unwrap_or_default();
     let list = list.split("\n## ").next().unwrap_or_default();
@@ -264,7 +265,8 @@ pub fn promises(architecture: &str, page: &str) -> Vec<String> {
     complaints
 }
 
-/// A page's rows `| 0 | admitted |` against the script's `-- Reply 0: admitted`, and those of its errors.
+/// Compares a page's rows `| 0 | admitted |` with the script's `-- Reply 0: admitted`, and its errors with those of the
+/// script.
 pub fn replies(page: &str, script: &str) -> Vec<String> {
     // A line of the header may have two replies.
     let header = script.lines().filter_map(|line| line.strip_prefix("-- "));
@@ -274,7 +276,7 @@ pub fn replies(page: &str, script: &str) -> Vec<String> {
         let (name, meaning) = rest.split_once(": ")?;
         match kind {
             "Reply" => Some(format!("| {name} | {meaning} |")),
-            // What to do about an error may stand behind its meaning.
+            // The advice about an error may follow its meaning.
             "Error" => Some(format!("| `{name}` | {meaning}")),
             _ => None,
         }
@@ -283,7 +285,7 @@ pub fn replies(page: &str, script: &str) -> Vec<String> {
     missing.map(|row| format!("the page of producers has no row {row}")).collect()
 }
 
-/// The codes of a page's table against those of the help.
+/// Compares the exit codes of a page's table with those of the help.
 pub fn exit_codes(page: &str) -> Vec<String> {
     let code = |text: &str| text.trim().parse::<u8>().ok();
     let told: BTreeSet<u8> =
@@ -299,7 +301,7 @@ pub fn exit_codes(page: &str) -> Vec<String> {
     }
 }
 
-/// Commands of the program that no row `| `tidegate ...` |` of a page names.
+/// The commands of the program that no row `| `tidegate ...` |` of a page names.
 pub fn unlisted_commands(page: &str) -> Vec<String> {
     let rows = page.lines().filter(|line| line.starts_with("| `tidegate "));
     let listed: Vec<&str> = rows.filter_map(|row| row.split('|').nth(1)).collect();
@@ -309,7 +311,7 @@ pub fn unlisted_commands(page: &str) -> Vec<String> {
     commands
 }
 
-/// All commands below `path` that have none below themselves.
+/// Collects all commands below `path` that have no subcommands.
 fn collect_commands(path: &[&str], commands: &mut Vec<String>) {
     let below = subcommands(&help(path));
     if below.is_empty() {
@@ -320,7 +322,8 @@ fn collect_commands(path: &[&str], commands: &mut Vec<String>) {
     }
 }
 
-/// The defaults in a page's table of settings against config/default.toml. Where that is empty, the page has a word for it.
+/// Compares the defaults in a page's table of settings with config/default.toml. For an empty default, the page has a
+/// word.
 pub fn defaults(tree: &Tree, page: &str) -> Vec<String> {
     let defaults: toml::Table = tree.read("config/default.toml").parse().expect("default.toml is TOML");
     let rows = page.lines().filter_map(|line| {
@@ -329,7 +332,7 @@ pub fn defaults(tree: &Tree, page: &str) -> Vec<String> {
     });
     let wrong = rows.filter_map(|(key, shown)| {
         let (section, name) = key.split_once('.')?;
-        // A setting that does not exist is what `settings` complains of.
+        // Another check, `settings`, reports a setting that does not exist.
         let default = defaults.get(section)?.get(name)?;
         let default = default.as_str().map_or_else(|| default.to_string(), str::to_owned);
         (!default.is_empty() && default != shown).then(|| format!("{key} is {default}, not {shown}"))
@@ -337,7 +340,7 @@ pub fn defaults(tree: &Tree, page: &str) -> Vec<String> {
     wrong.collect()
 }
 
-/// What the runbook explains must be logged by the program, and what warns must be explained.
+/// Checks that the program logs each line that the runbook explains, and that the runbook explains each warning.
 pub fn log_lines(tree: &Tree, runbook: &str) -> Vec<String> {
     let program = [
         "crates/tidegate/",
@@ -367,8 +370,8 @@ pub fn log_lines(tree: &Tree, runbook: &str) -> Vec<String> {
     complaints
 }
 
-/// Wherever the program's sources name a page of the runbook, it is there, and so is the heading behind it. Messages name
-/// pages, never RUNBOOK.md, which only leads to them.
+/// Checks that each page of the runbook that the program's sources name exists, with the named heading. Messages name
+/// these pages, never RUNBOOK.md, which only links to them.
 pub fn sections(tree: &Tree, sources: &str) -> Vec<String> {
     let sources = joined(sources);
     let code = sources.lines().filter(|line| !line.trim_start().starts_with("//"));
@@ -394,7 +397,7 @@ pub fn sections(tree: &Tree, sources: &str) -> Vec<String> {
     complaints
 }
 
-/// String literals that go on in the next line, put together.
+/// Joins string literals that continue in the next line.
 fn joined(source: &str) -> String {
     let mut pieces = source.split("\\\n");
     let first = pieces.next().unwrap_or_default().to_owned();

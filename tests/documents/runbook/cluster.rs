@@ -1,4 +1,4 @@
-//! A node of a Redis Cluster dies, and its replica did not have all.
+//! Runbook: a node of a Redis Cluster dies, and its replica lacks a part of the data.
 
 use fred::interfaces::{HashesInterface, KeysInterface, SetsInterface};
 use sqlx::MySqlPool;
@@ -12,7 +12,7 @@ use crate::{
 
 const TAGS: &str = "3,1,0";
 
-/// How much a node has written of what is replicated, or has got of it.
+/// The replication offset of a node: the bytes that it has written, or received.
 fn offset(node: &RedisNode, field: &str) -> u64 {
     let info = node.says(&["INFO", "replication"]).expect("it answers");
     let value = info.lines().find_map(|line| line.trim_end().strip_prefix(field)?.strip_prefix(':'));
@@ -44,7 +44,7 @@ async fn a_master_dies_and_what_its_replica_lacked_is_found_and_repaired() {
     }
 
     let master = cluster.master_of("3").expect("a master");
-    // A replica that has just come into step may get nothing for another second.
+    // A replica that has just synchronized may receive nothing for another second.
     until("the replica has what its master has", || async {
         let written = offset(master, "master_repl_offset");
         cluster.replicas_of(master).iter().any(|replica| offset(replica, "slave_repl_offset") == written)
@@ -54,7 +54,7 @@ async fn a_master_dies_and_what_its_replica_lacked_is_found_and_repaired() {
     cluster.wait_whole(std::time::Duration::from_secs(30)).expect("its replica takes over");
     let promoted = cluster.master_of("3").expect("a master");
     assert_ne!(promoted.id(), master.id());
-    // What a replica lacks that had lagged.
+    // These are the changes that a delayed replica lacks.
     let redis = connect(&promoted.url()).await;
     let _: i64 = redis.hdel("{3}:seckill:journal:9", "2").await.expect("it answers");
     let _: i64 = redis.srem("{3}:seckill:order:9", "2").await.expect("it answers");

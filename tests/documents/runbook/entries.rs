@@ -1,18 +1,18 @@
-//! Entries that wait, die, or are missing, one by one.
+//! Runbook: single entries that wait, die or are missing.
 
 use crate::{
     fixture::{DEAD, Fixture, GROUP, STREAM, Worker, until},
     runbook::recipes::Operator,
 };
 
-/// A fixture that sells this voucher, and somebody who operates it.
+/// A fixture that sells voucher 7, and an operator.
 async fn open(voucher: i64) -> (Operator, Fixture) {
     let fixture = Fixture::with_own_mysql().await;
     fixture.load(voucher, 100).await;
     (Operator::at(&fixture), fixture)
 }
 
-/// As [`open`], but MySQL has no row of the voucher.
+/// Opens the same fixture, but MySQL has no row of the voucher.
 async fn open_without_row() -> (Operator, Fixture) {
     let fixture = Fixture::with_own_mysql().await;
     fixture.call("SET seckill:stock:104 100").await;
@@ -32,11 +32,11 @@ async fn stopped(fixture: &Fixture, worker: Worker) {
     assert!(worker.stop().await.success());
 }
 
-/// A consumer that is gone has read all there is.
+/// Delivers all entries to a consumer that is gone.
 async fn all_is_held_by(fixture: &Fixture, consumer: &str) {
     fixture.redis_says(&["XGROUP", "CREATE", STREAM, GROUP, "0", "MKSTREAM"]).await;
     fixture.redis_says(&["XREADGROUP", "GROUP", GROUP, consumer, "STREAMS", STREAM, ">"]).await;
-    // A minute ago.
+    // The entries were delivered a minute ago.
     let pending = fixture.call(&format!("XPENDING {STREAM} {GROUP} - + 100")).await.into_array();
     for entry in pending {
         let id = entry.into_array()[0].as_string().expect("an entry id");
@@ -116,7 +116,7 @@ async fn letters_that_nobody_wants_are_cancelled_and_their_units_are_on_sale_aga
     for at in 0..3 {
         fixture.admit(1_000 + at, 1_000 + at, 104, 2).await;
     }
-    // Its producer takes nothing from the stock in Redis.
+    // The producer of this order takes nothing from the stock in Redis.
     fixture.add_order(2_000, 2_000, 104).await;
     letters(&fixture, 4).await;
     assert_eq!(fixture.redis_stock(104).await, Some(94));
@@ -147,7 +147,7 @@ async fn an_order_whose_id_was_forged_gets_another_one() {
         .succeeds()
         .shows(&["9001", r#"\"by\":\"1001\""#]);
 
-    // The row is the forgery.
+    // In this case, the row is the forged part.
     for text in [
         "UPDATE tb_voucher_order SET status = 4, slot = NULL WHERE id = 60105",
         "UPDATE tb_seckill_voucher SET stock = stock + 1 WHERE voucher_id = 105",

@@ -1,4 +1,4 @@
-//! Both stores come back with less than they had.
+//! Runbook: both stores come back with less than they had.
 
 use jiff::{ToSpan, Zoned};
 use sqlx::AssertSqlSafe;
@@ -21,7 +21,7 @@ async fn redis_is_emptied_and_mysql_is_as_it_was_an_hour_ago() {
     for order in 1..=60 {
         fixture.admit(order, order, 109, 1).await;
     }
-    // With ids of the counter.
+    // These orders have ids from the counter.
     for user in ["101", "102", "103"] {
         let admitted = fixture.tidegate(&["admit", "--voucher", "109", "--user", user]);
         assert!(admitted.status.success(), "{admitted:?}");
@@ -30,14 +30,14 @@ async fn redis_is_emptied_and_mysql_is_as_it_was_an_hour_ago() {
     let paid = fixture.tidegate(&["order", "event", "paid", "5", "--ref", "p5", "--yes"]);
     assert!(paid.status.success(), "{paid:?}");
 
-    // Twenty orders of the last hour and a payment are in no backup; then Redis loses all it has.
+    // Twenty orders of the last hour and a payment are in no backup. Then Redis loses all its data.
     sql(&fixture, "DELETE FROM tb_voucher_order WHERE id BETWEEN 41 AND 60").await;
     sql(&fixture, "UPDATE tb_voucher_order SET status = 1").await;
     sql(&fixture, "DELETE FROM tidegate_event").await;
     sql(&fixture, "UPDATE tb_seckill_voucher SET stock = 957").await;
     fixture.call("FLUSHALL").await;
     worker.says("the consumer group was gone and has been made again").await;
-    // Whoever takes the payments says it again, and somebody is quick to order: no stock is there.
+    // The payment service sends the payment again, and a user orders early, while there is no stock.
     let again = fixture.tidegate(&["order", "event", "paid", "5", "--ref", "p5", "--yes"]);
     assert!(again.status.success(), "{again:?}");
     let refused = fixture.tidegate(&["admit", "--voucher", "109", "--user", "77"]);
@@ -57,7 +57,7 @@ async fn redis_is_emptied_and_mysql_is_as_it_was_an_hour_ago() {
         .succeeds()
         .shows(&["It holds: 43 admitted orders"]);
     let buy = |order: i64| fixture.admit(order, order, 109, 1);
-    // Nobody remembers it: a new one. Each of the others is there.
+    // Order 50 is in no store, so it is admitted as a new one. All other orders exist.
     buy(50).await;
     until("it is written", || async { fixture.live_orders().await.len() == 44 }).await;
     let reconciled = fixture.tidegate(&["reconcile"]);

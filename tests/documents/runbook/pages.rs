@@ -1,4 +1,4 @@
-//! The pages: RUNBOOK.md, which leads to all others, and whatever stands in `docs/runbook/`.
+//! The pages of the runbook: RUNBOOK.md, which links to all others, and all files of `docs/runbook/`.
 
 use std::{ffi::OsStr, fs};
 
@@ -10,7 +10,7 @@ pub const PARTS: [&str; 5] =
 
 /// A page of the runbook.
 pub struct Page {
-    /// From the top of the repository.
+    /// The path from the top of the repository.
     pub path: String,
     pub title: String,
     pub text: String,
@@ -23,19 +23,19 @@ impl Page {
         Self { path: path.to_owned(), title, text }
     }
 
-    /// Whether it has the parts of a page of a symptom, and nothing else.
+    /// Whether the page has the parts of a page for a symptom, and no others.
     pub fn has_all_parts(&self) -> bool {
         self.text.lines().filter_map(|line| line.strip_prefix("## ")).eq(PARTS)
     }
 }
 
-/// RUNBOOK.md.
+/// The page RUNBOOK.md.
 pub fn index() -> Page {
     let text = fs::read_to_string(Tree::root().join("RUNBOOK.md"));
     Page::new("RUNBOOK.md", text.expect("RUNBOOK.md is there"))
 }
 
-/// All of `docs/runbook/`, by name.
+/// All pages of `docs/runbook/`, by name.
 pub fn pages() -> Vec<Page> {
     let folder = fs::read_dir(Tree::root().join("docs/runbook")).expect("a folder");
     let paths = folder.map(|entry| entry.expect("an entry").path());
@@ -50,7 +50,7 @@ pub fn pages() -> Vec<Page> {
     pages
 }
 
-/// All that the runbook says.
+/// The whole text of the runbook.
 pub fn text() -> String {
     std::iter::once(index()).chain(pages()).map(|page| page.text).collect::<Vec<_>>().join("\n")
 }

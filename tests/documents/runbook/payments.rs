@@ -1,9 +1,9 @@
-//! Payments: late ones, and those that have to go back.
+//! Runbook: late payments, and payments that have to be refunded.
 
 use super::sales::at_work;
 use crate::fixture::Fixture;
 
-/// Appends a payment of an order whose user has its number.
+/// Appends a payment of an order. Its user has the number of the order.
 async fn pays(fixture: &Fixture, order: &str, reference: &str) {
     let about =
         [("event", "paid"), ("orderId", order), ("userId", order), ("voucherId", "120"), ("ref", reference)];
@@ -65,7 +65,7 @@ async fn payments_that_pay_for_nothing_are_listed_and_refunded_from_a_file() {
     }
     fixture.settled().await;
     fixture.tidegate(&["order", "event", "cancelled", "1001", "--yes"]);
-    // Too late; twice; and of an order that is not there.
+    // One payment comes too late, one order is paid twice, and one payment is for an order that does not exist.
     for (order, reference) in [("1001", "late"), ("1002", "first"), ("1002", "second"), ("1003", "lost")] {
         pays(&fixture, order, reference).await;
     }

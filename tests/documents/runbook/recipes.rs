@@ -1,4 +1,4 @@
-//! The runbook, cut into what can be typed, and a terminal on which it is typed word for word.
+//! The recipes of the runbook, and a terminal on which a test types them word for word.
 
 use std::path::Path;
 
@@ -20,7 +20,7 @@ pub struct Recipe {
     pub text: String,
 }
 
-/// All recipes: those of RUNBOOK.md, then those of each page; blocks before code within sentences.
+/// All recipes: those of RUNBOOK.md, then those of each page. Blocks come before code within sentences.
 pub fn recipes() -> Vec<Recipe> {
     std::iter::once(pages::index()).chain(pages::pages()).flat_map(|page| recipes_of(&page)).collect()
 }
@@ -58,33 +58,34 @@ fn spans(page: &str, prose: &str) -> Vec<Recipe> {
     spans.map(recipe).collect()
 }
 
-/// Somebody with the runbook, a terminal, the three programs it asks for, and the rights of `tidegate-operator` in `config/`.
+/// An operator with the runbook, a terminal, the three programs that it needs, and the rights of `tidegate-operator` in
+/// `config/`.
 pub struct Operator {
     beginning: String,
-    /// As an administrator of both servers.
+    /// The same variables with the rights of an administrator of both servers.
     as_administrator: String,
-    /// Where files of recipes are made.
+    /// The folder for files that recipes create.
     folder: TempDir,
     recipes: Vec<Recipe>,
 }
 
-/// What came of a recipe.
+/// The result of a recipe.
 pub struct Typed {
     recipe: String,
-    /// How each of its commands ended.
+    /// The exit code of each of its commands.
     codes: Vec<i32>,
-    /// All that was to be seen.
+    /// The whole output.
     pub shown: String,
 }
 
 impl Operator {
-    /// With the addresses of this fixture where RUNBOOK.md has none.
+    /// An operator of this fixture. Its addresses replace the placeholders of RUNBOOK.md.
     pub fn at(fixture: &Fixture) -> Self {
         let recipes = recipes();
         let first = recipes.iter().find(|recipe| recipe.language == "sh").expect("RUNBOOK.md begins with sh");
-        // Whoever types is no test that can wait.
+        // This function is not async, so it waits for the future in place.
         tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(fixture.add_users()));
-        // `-p` would ask for a password, which this user has not.
+        // `-p` would ask for a password, and this user has none.
         let client = format!("-h 127.0.0.1 -P {} -u tidegate tidegate", fixture.mysql.port());
         let client = ("-h HOST -P PORT -u USER -p DATABASE", client.as_str());
         let exports = |redis: &str, mysql: &str| {
@@ -96,7 +97,7 @@ impl Operator {
         Self::with_exports(recipes, &as_operator, &as_administrator)
     }
 
-    /// Of a system with these partitions in a Redis Cluster, as an administrator.
+    /// An administrator of a system with these partitions in a Redis Cluster.
     pub fn in_cluster(redis_url: &str, mysql_url: &str, partitions: &str) -> Self {
         let recipes = recipes();
         let first = recipes.iter().find(|recipe| recipe.language == "sh").expect("RUNBOOK.md begins with sh");
@@ -106,7 +107,8 @@ impl Operator {
     }
 
     fn with_exports(recipes: Vec<Recipe>, as_operator: &str, as_administrator: &str) -> Self {
-        // As the workers have it, or the operator would wait for locks that are over.
+        // The operator's lock lease is that of the workers. Otherwise, the operator would wait for locks that have
+        // expired.
         let lease = "export TIDEGATE_WORKER_LOCK_LEASE_MS=600\n";
         let folder = TempDir::new().expect("a folder");
         let beginning = |exports: &str| format!("cd {}\n{exports}{lease}", folder.path().display());
@@ -114,11 +116,11 @@ impl Operator {
         Self { beginning, as_administrator, folder, recipes }
     }
 
-    /// Types the recipe of `page` that begins with `beginning`, with our own words in place of the runbook's, and says
+    /// Types the recipe of `page` that begins with `beginning`, with other words in place of the runbook's, and answers
     /// yes to all questions. A block comes before code in a sentence.
     ///
     /// # Panics
-    /// When there is no such recipe, when there are several, or when one of the words is not in it.
+    /// Panics if there is no such recipe, if there are several, or if one of the words is not in it.
     pub fn types(&self, page: &str, beginning: &str, words: &[(&str, &str)]) -> Typed {
         let of_page = self.recipes.iter().filter(|recipe| recipe.page == page);
         let (spans, blocks): (Vec<&Recipe>, Vec<&Recipe>) = of_page
@@ -153,13 +155,13 @@ impl Operator {
         Typed { recipe: line.to_owned(), codes: vec![code], shown: plain(&shown) }
     }
 
-    /// A file that a recipe made.
+    /// The content of a file that a recipe created.
     pub fn file(&self, name: &str) -> String {
         std::fs::read_to_string(self.folder.path().join(name)).unwrap_or_default()
     }
 }
 
-/// A program that sees nothing of what configures the tests.
+/// A program without the variables that configure the tests.
 fn program_of(name: &str) -> std::process::Command {
     let mut command = std::process::Command::new(name);
     for (variable, value) in program().get_envs() {
@@ -176,7 +178,7 @@ fn own(text: &str, words: &[(&str, &str)]) -> String {
     })
 }
 
-/// What a terminal shows, byte for byte, without the lines of tables and with one space for many.
+/// The output of a terminal without the lines of tables, and with one space for several.
 fn plain(shown: &str) -> String {
     let words = |line: &str| {
         let is_letter = |c: &char| c.is_ascii_graphic();
@@ -186,7 +188,7 @@ fn plain(shown: &str) -> String {
     shown.lines().map(words).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("\n")
 }
 
-/// One command each; a line that ends with `|` or `\` goes on in the next one.
+/// The commands of a text. A line that ends with `|` or `\` continues in the next one.
 fn commands(text: &str) -> Vec<String> {
     let mut commands = vec![String::new()];
     for line in text.lines() {
@@ -201,21 +203,21 @@ fn commands(text: &str) -> Vec<String> {
 }
 
 impl Typed {
-    /// That each command ended well.
+    /// Checks that each command succeeded.
     #[track_caller]
     pub fn succeeds(self) -> Self {
         let all = vec![0; self.codes.len()];
         self.ends_with(&all)
     }
 
-    /// That the commands ended with these codes.
+    /// Checks that the commands ended with these codes.
     #[track_caller]
     pub fn ends_with(self, codes: &[i32]) -> Self {
         assert_eq!(self.codes, codes, "{}\n{}", self.recipe, self.shown);
         self
     }
 
-    /// That all of this is to be seen, in this order.
+    /// Checks that the output contains all these texts, in this order.
     #[track_caller]
     pub fn shows(self, texts: &[&str]) -> Self {
         let mut rest = self.shown.as_str();

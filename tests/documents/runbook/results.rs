@@ -1,4 +1,4 @@
-//! Callers who do not hear what became of their orders.
+//! Runbook: callers that do not get the results of their orders.
 
 use jiff::Timestamp;
 
@@ -55,7 +55,7 @@ async fn a_reader_is_away_and_has_missed_results() {
     let before_ms = Timestamp::now().as_millisecond() - 3_600_000;
     fixture.call(&format!("XADD {RESULTS} {before_ms}-0 orderId 1 state refused")).await;
     fixture.call(&format!("XREADGROUP GROUP shop app-1 COUNT 1 STREAMS {RESULTS} >")).await;
-    // Refused: it is not there.
+    // These orders are refused, because their voucher does not exist.
     for order in 1..=3 {
         fixture.add_order(order, order, 8).await;
     }

@@ -1,4 +1,4 @@
-//! Sales and fleets: wrong stocks, pauses, old entries, two deployments.
+//! Runbook: sales and fleets with wrong stocks, pauses, old entries or two deployments.
 
 use std::process::Output;
 
@@ -8,7 +8,7 @@ use crate::{
     runbook::recipes::Operator,
 };
 
-/// A fixture that sells 1000 units of this voucher, somebody who operates it, and a worker.
+/// A fixture that sells 1000 units of voucher 7, an operator, and a worker.
 pub async fn at_work(voucher: i64) -> (Worker, Operator, Fixture) {
     let fixture = Fixture::with_own_mysql().await;
     fixture.load(voucher, 1_000).await;
