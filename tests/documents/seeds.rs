@@ -1,5 +1,5 @@
-//! A green run means that every test passed: chance has a seed, a failure with a seed is a finding, and what passes only the second
-//! time fails, unless a short list in the repository says why.
+//! Tests that a green run means that every test passed. Random values have a seed, and a failure with a seed counts. A
+//! test that passes only the second time fails, unless a short list in the repository names the reason.
 
 use std::{
     fs,
@@ -10,14 +10,14 @@ use tempfile::TempDir;
 
 use crate::tree::Tree;
 
-/// Where tests get chance from that no seed repeats.
+/// Sources of random values that no seed repeats.
 const UNSEEDED: [&str; 4] = ["rand::random", "rand::rng()", "from_os_rng", "fastrand::"];
 
 #[test]
 fn no_test_draws_chance_that_no_seed_repeats() {
     let tree = Tree::read_all();
     for path in tree.paths_of(".rs").filter(|path| path.starts_with("tests/") || path.contains("/tests/")) {
-        // It names what must not be.
+        // This file itself names the forbidden words.
         if path != "tests/documents/seeds.rs" {
             let text = tree.read(path);
             let found = UNSEEDED.iter().find(|word| text.contains(**word));
@@ -26,7 +26,7 @@ fn no_test_draws_chance_that_no_seed_repeats() {
     }
 }
 
-/// Tests of a crate of its own. Each fails only the first time that it runs.
+/// Tests of a crate of its own. Each fails only in its first run.
 const TESTS: &str = r#"
 fn fails_the_first_time(name: &str) {
     let mark = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
@@ -61,11 +61,11 @@ fn draws_the_same_seed_again() {
 
 struct Runs(TempDir);
 
-/// How a run ended, and what it printed.
+/// Whether a run succeeded, and its output.
 type Run = (bool, String);
 
 impl Runs {
-    /// The script, beside a list with these lines, and a crate with [`TESTS`].
+    /// The script with a list of these lines, and a crate with [`TESTS`].
     fn new(list: &str) -> Self {
         let folder = TempDir::new().expect("a folder");
         let scripts = Tree::root().join("crates/tidegate-lab/scripts");
@@ -82,7 +82,8 @@ impl Runs {
     /// Runs the test with this name as `just test` does.
     fn run(&self, test: &str) -> Run {
         let folder = self.0.path();
-        // Not by itself: a child of another test may still have the copy open for writing.
+        // bash runs the script, because a child of another test may still have the copy open for writing, so the kernel
+        // may refuse to execute it.
         let mut command = Command::new("bash");
         command
             .arg(folder.join("timed-tests.sh"))
@@ -90,7 +91,7 @@ impl Runs {
             .current_dir(folder)
             .stdin(Stdio::null());
         command.env_remove("TIDEGATE_TEST_SEED").env_remove("PROPTEST_RNG_SEED");
-        // One build for all of them, which are the same.
+        // All packages of these tests are the same, so one build serves all of them.
         command.env("CARGO_TARGET_DIR", folder.join("target"));
         let ended = command.output().expect("the script runs");
         let said = [ended.stdout, ended.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
@@ -125,7 +126,7 @@ fn a_test_that_passes_only_the_second_time_fails_and_one_with_seeds_is_not_tried
 fn an_unsteady_test_passes_if_the_list_names_it_with_date_and_reason() {
     let line = "2026-11-25 passes_the_second_time It is late on a busy machine.\n";
     ends(Runs::new(line).run("passes_the_second_time"), true, "UNSTEADY, as unsteady-tests.txt says");
-    // Not whatever begins or ends like a listed one, and nothing with seeds.
+    // A test is not listed because its name begins or ends like a listed one, and a test with seeds is never listed.
     let others = "2026-11-25 the_second_time It is late on a busy machine.\n\
                   2026-11-25 passes It is late on a busy machine.\n\
                   2026-11-25 draws_a_seed It is late on a busy machine.\n";

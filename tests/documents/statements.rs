@@ -1,10 +1,12 @@
-//! Statements over tables in which several partitions keep rows say which rows they mean, and transactions begin in one way.
+//! Tests of SQL statements: on tables that several partitions share, a statement limits its rows, and all transactions
+//! begin in the same way.
 //!
-//! Nothing is parsed: a statement is text that names such a table, and the function around it has to hold something that limits it.
+//! The tests parse no SQL: a statement is text that names such a table, and its function has to contain text that
+//! limits it.
 
 use crate::tree::{Tree, has_word, is_of_product};
 
-/// Tables with rows of all partitions that share a MySQL.
+/// Tables with the rows of all partitions that share a MySQL.
 const TABLES: [&str; 12] = [
     "{orders}",
     "{vouchers}",
@@ -26,11 +28,11 @@ const FACTS: [&str; 5] =
 const OF_FACTS: [&str; 3] =
     ["tidegate-orders/src/ledger", "tidegate-orders/src/schema", "tidegate-orders/src/records"];
 
-/// How a function of the records names these tables in its statements.
+/// The names of these tables in statements of the records.
 const NAMED: [&str; 5] =
     ["tables.orders", "tables.vouchers", "tables.refusals", "tables.events", "tables.limit_uses"];
 
-/// What limits a statement: to the rows of a partition, to vouchers or orders that are named, or to none.
+/// Texts that limit a statement to the rows of a partition, to named vouchers or orders, or to no rows.
 const LIMITS: [&str; 11] = [
     "condition(",
     "{own}",
@@ -45,7 +47,7 @@ const LIMITS: [&str; 11] = [
     "SET v.stock = v.stock + n.units",
 ];
 
-/// Functions whose statements are limited otherwise: file, function, why.
+/// Functions whose statements are limited in another way: file, function, reason.
 const LIMITED_OTHERWISE: [(&str, &str, &str); 9] = [
     ("tidegate-orders/src/records/manual_sql.rs", "insert_voucher", "it is about one voucher"),
     ("tidegate-orders/src/records/owners.rs", "outside", "it looks for rows of other partitions"),
@@ -62,7 +64,7 @@ const LIMITED_OTHERWISE: [(&str, &str, &str); 9] = [
     ("tidegate-orders/src/records/events.rs", "sums_between", "the range is that of a page of own rows"),
 ];
 
-/// Sources of the program with the paths that begin behind `crates/`, without their tests.
+/// The sources of the program, with paths that begin after `crates/`, without their tests.
 fn sources(tree: &Tree) -> Vec<(String, String)> {
     let without_tests = |text: String| text.split("#[cfg(test)]\nmod ").next().unwrap_or_default().to_owned();
     let paths = tree.paths_of(".rs").filter(|path| is_of_product(path));
@@ -71,7 +73,7 @@ fn sources(tree: &Tree) -> Vec<(String, String)> {
         .collect()
 }
 
-/// The name of the function that a line begins.
+/// The name of the function that begins on a line.
 fn function(line: &str) -> Option<&str> {
     let mut words = line.split_whitespace().skip_while(|word| {
         word.starts_with("pub") || ["async", "const", "in", "super)", "crate)"].contains(word)
@@ -80,7 +82,7 @@ fn function(line: &str) -> Option<&str> {
     name.split(['(', '<']).next()
 }
 
-/// A file in pieces: its head, then each function with all that follows it.
+/// The parts of a file: its head, then each function with the text after it.
 fn functions(text: &str) -> Vec<(&str, String)> {
     let mut pieces = vec![("", String::new())];
     for line in text.lines() {
@@ -89,7 +91,7 @@ fn functions(text: &str) -> Vec<(&str, String)> {
         }
         let piece = &mut pieces.last_mut().expect("the head").1;
         match line.trim_end().strip_suffix('\\') {
-            // Of a string that goes on.
+            // The line is part of a string that continues on the next line.
             Some(line) => piece.push_str(line.trim_start()),
             None => piece.extend([line.trim_start(), "\n"]),
         }
@@ -97,7 +99,7 @@ fn functions(text: &str) -> Vec<(&str, String)> {
     pieces
 }
 
-/// Whether it reads, changes or deletes rows of such a table.
+/// Whether the text reads, changes or deletes rows of such a table.
 fn is_statement(text: &str) -> bool {
     NAMED
         .iter()
@@ -105,7 +107,7 @@ fn is_statement(text: &str) -> bool {
         || names_one_of(&TABLES, &["FROM", "JOIN", "UPDATE"], text)
 }
 
-/// Whether it reads, changes or adds rows of a table with the facts of orders.
+/// Whether the text reads, changes or adds rows of a table with the facts of orders.
 fn is_of_facts(text: &str) -> bool {
     names_one_of(&FACTS, &["FROM", "JOIN", "UPDATE", "INTO"], text)
 }
@@ -114,11 +116,11 @@ fn names_one_of(tables: &[&str], keywords: &[&str], text: &str) -> bool {
     tables.iter().any(|table| follows_keyword(text, table, keywords))
 }
 
-/// Whether `table` stands directly behind one of these keywords of SQL.
+/// Whether `table` comes directly after one of these SQL keywords.
 pub fn follows_keyword(text: &str, table: &str, keywords: &[&str]) -> bool {
     text.match_indices(table).any(|(at, _)| {
         let before = text[..at].trim_end();
-        // A list of ids to join with stands between: `FROM {} tidegate_event`.
+        // A placeholder may stand between the keyword and the table: `FROM {} tidegate_event`.
         let before = match before.ends_with('}') {
             true => before.rfind('{').map_or(before, |brace| before[..brace].trim_end()),
             false => before,
@@ -202,7 +204,7 @@ fn a_statement_that_forgets_the_partition_is_found() {
     }
 }
 
-/// `Session::begin` says why.
+/// `Session::begin` gives the reason.
 #[test]
 fn no_transaction_begins_in_a_way_that_a_timeout_leaves_open() {
     let tree = Tree::read_all();

@@ -1,4 +1,4 @@
-//! The repository, as the documents see it.
+//! The files of the repository that the documents are compared with.
 #![allow(dead_code, reason = "every test file uses a part of it")]
 
 use std::{
@@ -18,7 +18,7 @@ impl Tree {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the repository")
     }
 
-    /// Reads everything but what is built and what is hidden (except `.ci`).
+    /// Reads all files except build results and hidden ones (but `.ci` is read).
     pub fn read_all() -> Self {
         let mut files = BTreeMap::new();
         collect(&Self::root(), "", &mut files);
@@ -49,10 +49,10 @@ impl Tree {
             .any(|file| file == path || file.starts_with(&format!("{path}/")) || file.ends_with(&ending))
     }
 
-    /// All sources with these endings in folders that begin with this, joined.
+    /// The joined sources with these endings, in folders that begin with this text.
     pub fn sources(&self, folder: &str, endings: &[&str]) -> String {
         let wanted = self.files.iter().filter(|(path, _)| {
-            // These tests name what must not exist.
+            // These tests name files that must not exist.
             !path.starts_with("tests/documents/references")
                 && path.starts_with(folder)
                 && endings.iter().any(|ending| path.ends_with(ending))
@@ -85,7 +85,7 @@ pub fn is_of_product(path: &str) -> bool {
         && !["crates/tidegate-bench/", "crates/tidegate-lab/"].iter().any(|other| path.starts_with(other))
 }
 
-/// Whether `word` stands in `text` by itself, not as a part of a longer name.
+/// Whether `word` is in `text` as a whole word, not as a part of a longer name.
 pub fn has_word(text: &str, word: &str) -> bool {
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
     text.match_indices(word)

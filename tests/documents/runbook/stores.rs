@@ -1,4 +1,4 @@
-//! Stores that are away, come back, or come back with less than they had.
+//! Runbook: stores that are down, come back, or come back with less than they had.
 
 use fred::interfaces::KeysInterface;
 use jiff::{Timestamp, ToSpan, Zoned};
@@ -14,13 +14,13 @@ use crate::{
     runbook::recipes::Operator,
 };
 
-/// A worker that notices quickly that a store does not answer, and that it does again.
+/// A worker that quickly notices the begin and the end of an outage.
 fn impatient(fixture: &Fixture, name: &str) -> WorkerPlan {
     let plan = fixture.worker(name).set("WORKER_BACKOFF_MAX_MS", 300).set("MYSQL_ACQUIRE_TIMEOUT_MS", 500);
     plan.set("REDIS_COMMAND_TIMEOUT_MS", 500)
 }
 
-/// A fixture that sells this voucher, somebody who operates it, and a worker.
+/// A fixture that sells voucher 7, an operator, and a worker.
 async fn at_work(voucher: i64) -> (Worker, Operator, Fixture) {
     let fixture = Fixture::with_own_mysql().await;
     fixture.load(voucher, 1_000).await;
@@ -33,14 +33,14 @@ async fn stops_in_good_order(worker: Worker) {
     assert!(worker.stop().await.success());
 }
 
-/// Sells orders of this voucher with these ids, to users of the same numbers.
+/// Sells orders with these ids. The user of each order has its number.
 async fn sell(fixture: &Fixture, voucher: i64, ids: std::ops::Range<i64>) {
     for id in ids {
         fixture.admit(id, id, voucher, 1).await;
     }
 }
 
-/// An order every twelve seconds of the last hour, by another producer than the gate.
+/// Appends an order for every twelve seconds of the last hour, as another producer than the gate.
 async fn an_hour_of_orders(fixture: &Fixture) {
     let begin = Timestamp::now().as_millisecond() - 3_600_000;
     for at in 0..300 {
@@ -51,7 +51,7 @@ async fn an_hour_of_orders(fixture: &Fixture) {
     }
 }
 
-/// MySQL is as it was before the orders from this one on.
+/// Deletes the orders from this one on from MySQL.
 async fn mysql_forgets_from(fixture: &Fixture, order: i64) {
     let orders = sqlx::query("DELETE FROM tb_voucher_order WHERE id >= ?").bind(order);
     orders.execute(&fixture.pool).await.expect("the orders are deleted");
@@ -85,7 +85,7 @@ async fn mysql_is_down_for_an_hour_and_comes_back_then_it_comes_back_without_tha
     ]);
     fixture.invariants().await;
 
-    // The disk was exchanged for last night's backup.
+    // MySQL is restored from the backup of last night.
     mysql_forgets_from(&fixture, 10_100).await;
     let audit = operator.types("The audit fails", "tidegate audit --voucher", &[("118", "113")]);
     audit.ends_with(&[1]).shows(&["lost"]);
@@ -152,12 +152,12 @@ async fn redis_loses_its_data_and_is_filled_from_mysql() {
     sell(&fixture, 109, 1_000..1_020).await;
     fixture.settled().await;
     fixture.call("FLUSHALL").await;
-    // It still has a stock, for somebody was quick to load it anew: nobody may buy before Redis knows its buyers.
+    // An operator has loaded a stock too early: no user may order before Redis knows the buyers.
     fixture.call("SET seckill:stock:109 500").await;
     worker.says("the consumer group was gone and has been made again").await;
     fixture.redis_has_forgotten().await;
 
-    // Of what MySQL has, two units are of an order that stays pending, and three of a dead letter.
+    // Two units of MySQL's stock belong to an order that stays pending, and three to a dead letter.
     fixture.call("SET lock:order:3001 somebody").await;
     fixture.call("SET lock:order:3002 somebody").await;
     for (order, quantity) in [("3001", "2"), ("3002", "3")] {
@@ -216,7 +216,7 @@ async fn a_flushall_is_cut_off_the_end_of_the_file() {
         "in the stream 0",
     ]);
 
-    // Its producer needs no stock, and goes on.
+    // The producer of this order needs no stock, and continues.
     fixture.add_order(5_000, 5_000, 109).await;
     fixture.settled().await;
     operator.types("Redis lost data", "tidegate export --from -1h", &[]).succeeds();
@@ -319,7 +319,7 @@ async fn redis_is_out_of_memory() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_disk_of_redis_is_full() {
-    // Not `appendfsync always`: that Redis would end.
+    // This Redis does not use `appendfsync always`: with that setting, it would end.
     let redis = RedisServer::start().expect("a Redis");
     let fixture = Fixture::on(redis, MysqlServer::start().expect("a MySQL")).await.migrated().await;
     fixture.load(112, 1_000).await;
@@ -345,7 +345,7 @@ async fn the_disk_of_redis_is_full() {
         "20",
     ]);
 
-    // Who logs in is let in, and sees that; others are told at the door.
+    // A client that logs in gets the reason; other clients are refused at the login.
     let doctor = fixture.tidegate(&["doctor"]);
     let found = String::from_utf8_lossy(&doctor.stdout);
     for word in ["MISCONF", "is its disk full?", "do: make room on its disk; do not restart it before"] {
@@ -372,7 +372,7 @@ async fn somebody_holds_the_row_of_a_voucher_is_found_and_killed() {
     fixture.load(103, 1_000).await;
     let operator = Operator::at(&fixture);
     let worker = impatient(&fixture, "w").start();
-    // A backup is older, and holds no row.
+    // The transaction of a backup is older, and locks no row.
     let mut backup = fixture.pool.acquire().await.expect("a connection");
     backup.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT").await.expect("it begins");
     let mut holder = fixture.pool.begin().await.expect("a transaction");
@@ -400,7 +400,7 @@ async fn somebody_holds_the_row_of_a_voucher_is_found_and_killed() {
     stops_in_good_order(worker).await;
 }
 
-/// The words of a full disk, from a trigger: a real one was filled by hand, and would take a file system of its own.
+/// A trigger raises the error of a full disk. A real full disk would need a file system of its own.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_disk_of_mysql_is_full() {
     let (worker, operator, fixture) = at_work(112).await;
@@ -410,7 +410,7 @@ async fn the_disk_of_mysql_is_full() {
     sql(full).await;
     sell(&fixture, 112, 1_000..1_200).await;
     worker.says("is the disk of the server full?").await;
-    // More often than an entry may fail by its own fault.
+    // The entry fails more often than an entry may fail by its own fault.
     until("it was tried ten times", || async { worker.log().matches("outage began").count() >= 10 }).await;
     assert!(
         fixture.dead().await.is_empty() && fixture.orders().await.is_empty(),
@@ -453,7 +453,7 @@ async fn orders_expire_late_and_then_a_store_goes_back_in_time() {
 
     sell(&fixture, 115, 1_010..1_013).await;
     fixture.settled().await;
-    // A replica that was long behind has become the master.
+    // A replica that was delayed for a long time has become the master.
     fixture.redis_says(&["SET", "tidegate:mark", "0"]).await;
     worker.says("a store went back in time").await;
     fixture.pool.execute(overdue).await.expect("MySQL answers");

@@ -16,7 +16,7 @@ const FUNCTION_LINES: usize = 60;
 const FILE_LINES: usize = 350;
 
 const ORDERS: &str = "tb_voucher_order";
-/// These folders may have SQL on the order table, and are not counted.
+/// Folders that may have SQL on the order table, and are not counted.
 const LEDGER_AND_SCHEMA: [&str; 2] =
     ["crates/tidegate-orders/src/ledger", "crates/tidegate-orders/src/schema"];
 
@@ -45,7 +45,7 @@ impl Product {
         Self { scripts, settings: sections.sum(), ..Self::of(&sources) }
     }
 
-    /// The product that these files with their texts are, without scripts and settings.
+    /// A product of these files with their texts, without scripts and settings.
     pub fn of(sources: &[(&str, &str)]) -> Self {
         let mut sources = parse_all(sources);
         let tests: Vec<String> = sources.iter().flat_map(|(path, file)| test_modules(path, file)).collect();
@@ -131,7 +131,7 @@ impl Product {
     /// Files outside the ledger and the schema that hold SQL on the order table.
     pub fn order_sql(&self) -> Vec<Ranked> {
         let is_sql = |text: &&String| {
-            // The name alone is put into a statement by a variable.
+            // A text that is only the name is put into a statement through a variable.
             *text == ORDERS || follows_keyword(text, ORDERS, &["FROM", "JOIN", "UPDATE", "INTO"])
         };
         let others = self

@@ -7,7 +7,7 @@ use syn::{
     visit::{self, Visit},
 };
 
-/// A summary of so many words or fewer cannot be understood without the item's surroundings.
+/// A summary of this number of words or fewer cannot be understood without the item's surroundings.
 const SHORT_SUMMARY_WORDS: usize = 4;
 
 /// The numbers of a file. Items under `cfg(test)` are in none of them.

@@ -1,4 +1,4 @@
-//! The counting itself, on small texts.
+//! Tests of the counting, on small texts.
 
 use super::{exceeded, highest, numbers, product::Product, source_file::SourceFile, worst_places};
 
