@@ -1,4 +1,4 @@
-//! `tidegate admit` with `gate.wait_replicas`, and what `tidegate doctor` says of it.
+//! Tests of `tidegate admit` with `gate.wait_replicas`, and of the checks of `tidegate doctor` for it.
 
 use fred::{
     interfaces::ClientLike,

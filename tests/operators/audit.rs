@@ -1,4 +1,4 @@
-//! What `tidegate audit` answers after a real worker has run; what it finds is tested beside `audit.rs`.
+//! Tests of `tidegate audit` after a real worker has run. The tests of its findings are in tidegate-compare.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::fixture::{Fixture, rush::SHORT, until};
 
 const BIG: i64 = 9_007_199_254_740_993;
-/// How long a pipeline is audited while it moves.
+/// The time for which a moving pipeline is audited.
 const MOVING: Duration = Duration::from_secs(4);
 
 #[tokio::test(flavor = "multi_thread")]
@@ -75,7 +75,7 @@ async fn it_holds_after_a_worker_and_fails_with_the_order_that_is_taken_away() {
     // Another voucher is not concerned.
     fixture.load(11, 5).await;
     assert_eq!(fixture.tidegate(&["audit", "--voucher", "11"]).status.code(), Some(0));
-    // Nobody knows what Redis has forgotten, but that it has is said.
+    // The audit cannot know which orders Redis lost, but it reports the loss.
     fixture.redis_says(&["FLUSHALL"]).await;
     let (code, text) = audit(&fixture);
     assert!(text.contains("MySQL holds 19 orders that Redis does not know"), "{text}");
@@ -105,7 +105,7 @@ async fn orders_that_redis_need_not_know_are_no_failure() {
     fixture.call("FLUSHALL").await;
     assert_eq!(audit(&fixture).0, Some(1));
     for (change, back) in [
-        // It was taken over, or another program sells it.
+        // The voucher was taken over, or another program sells it.
         ("UPDATE tb_voucher_order SET entry_id = NULL", "UPDATE tb_voucher_order SET entry_id = '1-0'"),
         (
             "UPDATE tb_seckill_voucher SET begin_time = NOW() - INTERVAL 2 HOUR, end_time = NOW() - INTERVAL 1 HOUR",
@@ -162,11 +162,12 @@ async fn lost_orders_are_told_with_their_time_and_the_command_that_writes_them()
     let json: Value = serde_json::from_slice(&json.stdout).expect("JSON");
     let span = &json["vouchers"][0]["lost_span"];
     assert_eq!((&span["in_stream"], &span["entries"]), (&Value::from(0), &Value::Null), "{json}");
-    // The journal says when.
+    // The journal has the time of the admission.
     assert!(span["from_ms"].as_u64().expect("a time") > 1_700_000_000_000, "{json}");
 }
 
-/// What the operation behind the command finds, but for what Redis offers beyond the stock of MySQL of [`SHORT`]: that is what it is for.
+/// The findings of the operation behind the command. The oversell risk of [`SHORT`] is left out, because that voucher
+/// is there to have one.
 async fn audit_failures(fixture: &Fixture) -> Vec<String> {
     let request = ComparisonRequest { vouchers: Vec::new(), since_ms: None, pace: Pace::Full };
     let comparison = Comparison::new((fixture.store().await, fixture.pool.clone()), request);
@@ -178,7 +179,7 @@ async fn audit_failures(fixture: &Fixture) -> Vec<String> {
     failures.map(|failure| format!("audit: {failure}")).collect()
 }
 
-/// With which code it ends, and what it says.
+/// The exit code of `tidegate audit`, and its output.
 fn audit(fixture: &Fixture) -> (Option<i32>, String) {
     let output = fixture.tidegate(&["audit"]);
     (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
@@ -222,13 +223,13 @@ async fn orders_of_vouchers_that_only_redis_knows_are_followed() {
     }
     let worker = fixture.worker("w").start();
     fixture.settled().await;
-    // As if from an older backup: MySQL knows nothing of the sale, and the stream was trimmed.
+    // MySQL was restored from an older backup, which has nothing of the sale, and the stream was trimmed.
     for sql in ["DELETE FROM tb_voucher_order", "DELETE FROM tb_seckill_voucher WHERE voucher_id = 7"] {
         sqlx::query(sql).execute(&fixture.pool).await.expect("a statement");
     }
     assert!(worker.stop().await.success());
     fixture.redis_says(&["XTRIM", "stream.orders", "MAXLEN", "0"]).await;
-    // Many other keys, one of them no text.
+    // There are many other keys, and one of them is no text.
     let others = "for at = 1, 5000 do redis.call('SET', 'other:' .. at, '') end \
                   redis.call('SET', 'seckill:journal:\\255', '') return 1";
     fixture.redis_says(&["EVAL", others, "0"]).await;
@@ -239,7 +240,7 @@ async fn orders_of_vouchers_that_only_redis_knows_are_followed() {
         assert!(text.contains("voucher 7: 5 admitted orders are lost: 1, 2, 3, 4, 5"), "{text}");
     }
 
-    // What was released needs no row.
+    // A released order needs no row.
     for order in 1..=5 {
         let release = Release {
             order: order.try_into().expect("an id"),
@@ -279,7 +280,7 @@ async fn a_key_of_the_wrong_type_is_a_finding_about_its_voucher_and_the_others_a
     let others = fixture.tidegate(&["audit", "--voucher", "7"]);
     assert_eq!(others.status.code(), Some(0), "{others:?}");
 
-    // Its sale can be stopped, and the doctor names the key.
+    // The sale of such a voucher can be stopped, and the doctor names the key.
     let pause = fixture.tidegate(&["pause", "--voucher", "8", "--yes"]);
     let told = String::from_utf8_lossy(&pause.stdout).into_owned();
     assert!(pause.status.success() && told.contains("its sale is paused"), "{pause:?}");
@@ -310,7 +311,7 @@ async fn an_entry_of_a_tutorial_that_made_the_stream_before_the_group_is_no_fail
     assert_eq!(code, Some(0), "{text}");
     assert!(text.contains("1 (0 dead, 0 in flight, 1 with too few fields for an order, 0 lost)"), "{text}");
 
-    // One that looks as if it should have been an order is, and a page of the runbook says what to do about it.
+    // The audit reports an entry that should have been an order, and names a page of the runbook.
     let entry = fixture.add(&[("user_id", "1"), ("voucher_id", "7"), ("order_id", "9")]).await;
     fixture.call("XGROUP SETID stream.orders g1 $").await;
     let (code, text) = audit(&fixture);
@@ -348,7 +349,8 @@ async fn an_oversell_risk_is_found_while_orders_are_on_their_way_and_never_where
         let ((), failures) = tokio::join!(rush(round * 1_000), audit_failures(&fixture));
         assert_eq!(failures, Vec::<String>::new(), "round {round}: both sides have the same");
     }
-    // Somebody takes units from MySQL only, more than are ever on their way: these may hide as many.
+    // Another program takes more units from MySQL than are ever in flight, because units in flight may hide a
+    // difference.
     fixture.restock_mysql(7, -20_000).await;
     for round in 6..=10 {
         let ((), failures) = tokio::join!(rush(round * 1_000), audit_failures(&fixture));
@@ -372,7 +374,7 @@ async fn until_dead(fixture: &Fixture, letters: usize) {
     until("it is buried", || async { fixture.dead().await.len() == letters }).await;
 }
 
-/// An order that is admitted, and another one that is released, leave the stock as it was.
+/// One order is admitted and another released, so the stock stays the same.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sale_whose_journal_grows_while_its_stock_stays_gets_no_remark() {
     let fixture = Fixture::open().await;
@@ -397,12 +399,12 @@ async fn a_sale_whose_journal_grows_while_its_stock_stays_gets_no_remark() {
         () = grow => unreachable!("it has no end"),
     };
     assert!(moving.contains(" 7 ") && !moving.contains(remark), "{moving}");
-    // What moved is at rest again.
+    // No order is in flight any more.
     let quiet = text().await;
     assert!(quiet.contains(remark), "{quiet}");
 }
 
-/// Audits beside a busy sale, and how many run side by side.
+/// The number of audits during a busy sale, and of those that run side by side.
 const AUDITS: usize = 200;
 const AUDITS_AT_ONCE: usize = 4;
 
@@ -415,7 +417,7 @@ async fn two_hundred_audits_beside_a_busy_sale_remark_nothing() {
     fixture.load_scripts().await;
     let workers = ["a", "b"].map(|name| fixture.worker(name).start());
     let is_over = AtomicBool::new(false);
-    // Slow enough that nothing is on its way at most moments: only then is an oversell risk told.
+    // The sale is so slow that no order is in flight at most moments. Only then does the audit report an oversell risk.
     let sale = async {
         let mut pace = tokio::time::interval(Duration::from_millis(20));
         for id in 1.. {
@@ -445,7 +447,7 @@ async fn two_hundred_audits_beside_a_busy_sale_remark_nothing() {
                 let output = output.expect("the program runs");
                 let text = String::from_utf8_lossy(&output.stdout).into_owned();
                 let parts: Vec<&str> = text.split("\n\n").collect();
-                // Three tables and the verdict.
+                // The output has three tables and the verdict.
                 let is_quiet = parts.len() == 4 && parts[3].starts_with("It holds: ");
                 assert!(output.status.success() && is_quiet, "{text}");
             }

@@ -1,4 +1,4 @@
-//! Busy sales: sales are busy while the fleet is too far behind, and nothing is lost by it.
+//! Tests of busy marks: sales are busy while the fleet is too far behind, and no order is lost.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ async fn mark_of(fixture: &Fixture, voucher: i64) -> Option<String> {
     fixture.client.hget(format!("seckill:voucher:{voucher}"), "brake").await.expect("Redis answers")
 }
 
-/// Asks for one order after the other, each of a user of its own, until one gets this answer.
+/// Places orders, each of a new user, until one gets this answer.
 async fn until_told(store: &RedisStore, ids: &mut impl Iterator<Item = i64>, expected: AdmitReply) {
     let began = Instant::now();
     while asks(store, ids.next().expect("an id")).await != expected {
@@ -40,7 +40,7 @@ async fn a_fleet_that_is_too_far_behind_makes_sales_busy_and_not_beyond_half_of_
     program.run("pause --workers --yes").expect(0);
     let worker = fixture.worker("w").set("GATE_BUSY_AFTER_MS", 1_000).start();
     assert_eq!(asks(&store, 1).await, AdmitReply::Admitted);
-    // Nobody reads: the first entry grows old.
+    // No worker reads, so the first entry grows old.
     until("the sale is busy", || async { mark_of(&fixture, 7).await.is_some() }).await;
     let marked = Instant::now();
     assert_eq!(asks(&store, 2).await, AdmitReply::Busy);
@@ -51,12 +51,12 @@ async fn a_fleet_that_is_too_far_behind_makes_sales_busy_and_not_beyond_half_of_
     assert!(told.stdout.contains("refused, busy"), "{told:?}");
     assert_eq!(program.run("voucher check --voucher 7 --user 9 --json").expect(1).json()["outcome"], "busy");
     assert_eq!(mark_of(&fixture, 8).await, None, "nobody asked for it");
-    // An operator's pause comes first, and neither ends the other.
+    // The pause of an operator takes precedence, and neither ends the other.
     program.run("pause --voucher 7 --yes").expect(0);
     assert_eq!(asks(&store, 4).await, AdmitReply::Paused);
     program.run("resume --voucher 7 --yes").expect(0);
     assert_eq!(asks(&store, 4).await, AdmitReply::Busy);
-    // It is renewed, for longer than one mark lasts.
+    // The worker renews the mark, for longer than one mark lasts.
     until("a mark has lasted", || async { marked.elapsed() > Duration::from_secs(4) }).await;
     assert_eq!(asks(&store, 4).await, AdmitReply::Busy);
     assert_eq!(get(&worker, "/metrics").await.samples().get("tidegate_busy"), Some(&1.0));
@@ -85,7 +85,7 @@ async fn a_mark_ends_by_itself_when_the_fleet_dies() {
 #[tokio::test(flavor = "multi_thread")]
 async fn where_sales_need_workers_they_are_refused_without_one_until_the_setting_is_taken_back() {
     let (fixture, program, store) = open().await;
-    // A limit changes the name of the stock only.
+    // A limit changes only the name of the stock.
     program.run("voucher load --voucher 8 --stock 500").expect(0);
     program.run("limit set --voucher 8 --name each --subject user --window order --units 1 --yes").expect(0);
     let worker = fixture.worker("w").set("GATE_NEEDS_WORKERS", "yes").start();
@@ -112,7 +112,7 @@ async fn where_sales_need_workers_they_are_refused_without_one_until_the_setting
     let again = fixture.worker("v").set("GATE_NEEDS_WORKERS", "yes").start();
     until_told(&store, &mut ids, AdmitReply::Admitted).await;
     assert!(again.stop().await.success());
-    // Without the setting, a worker takes the marks away.
+    // Without the setting, a worker removes the marks.
     let last = fixture.worker("u").start();
     until("no mark is left", || async {
         mark_of(&fixture, 7).await.is_none() && mark_of(&fixture, 8).await.is_none()
@@ -136,7 +136,7 @@ async fn what_is_marked_is_a_sale_and_what_is_wrong_is_refused() {
     assert_eq!(marked(&store, &vouchers, BusyMark::None).await, (1, vec![]));
     assert_eq!(asks(&store, 1).await, AdmitReply::Paused);
     assert_eq!(marked(&store, &[], busy).await, (0, vec![]));
-    // A key that is no hash is left out, on the way there and back, and is not touched.
+    // A key that is no hash is left out when marks are set and removed, and stays unchanged.
     for voucher in [3, 250] {
         fixture.redis_says(&["SET", &format!("seckill:voucher:{voucher}"), "rubbish"]).await;
     }
@@ -147,13 +147,13 @@ async fn what_is_marked_is_a_sale_and_what_is_wrong_is_refused() {
     assert_eq!(kept, "rubbish");
 }
 
-/// How many sales were changed, and which vouchers were left out.
+/// Marks vouchers. Returns the number of sales that were changed, and the vouchers that were left out.
 async fn marked(store: &RedisStore, vouchers: &[VoucherId], busy_mark: BusyMark) -> (u64, Vec<i64>) {
     let marks = store.sales().mark_busy(vouchers, busy_mark).await.expect("Redis answers");
     (marks.changed, marks.left_out.iter().map(|voucher| voucher.get()).collect())
 }
 
-/// The mark of a sale that needs workers: until when it is served.
+/// The time up to which a sale that needs workers is served, by its mark.
 async fn served_until_ms(fixture: &Fixture, voucher: i64) -> u64 {
     let mark = mark_of(fixture, voucher).await.unwrap_or_default();
     mark.strip_prefix("from ").map_or(0, |ms| ms.parse().expect("milliseconds"))
@@ -179,7 +179,7 @@ async fn a_voucher_whose_key_is_no_hash_makes_no_other_sale_busy_and_is_named() 
     assert_eq!(asks(&store, 1).await, AdmitReply::Admitted);
     assert_eq!(get(&worker, "/metrics").await.samples().get("tidegate_busy"), Some(&0.0));
     assert!(worker.stop().await.success());
-    // The marks can be taken away, too.
+    // The marks can also be removed.
     let last = fixture.worker("u").start();
     until("no mark is left", || async {
         mark_of(&fixture, 7).await.is_none() && mark_of(&fixture, 8).await.is_none()
@@ -207,7 +207,7 @@ async fn a_worker_that_cannot_renew_the_marks_says_so_and_counts_as_busy_until_i
     assert!(worker.stop().await.success());
 }
 
-/// Load that is just above what the fleet can write: the sale is busy now and then, never back and forth.
+/// A load just above the rate of the fleet: the sale is busy now and then, but its mark does not flap.
 #[tokio::test(flavor = "multi_thread")]
 async fn just_above_what_the_fleet_can_write_it_does_not_flap_and_the_queue_stays_short() {
     let fixture = Fixture::open().await;
@@ -215,7 +215,7 @@ async fn just_above_what_the_fleet_can_write_it_does_not_flap_and_the_queue_stay
     program.run("voucher load --voucher 7 --stock 100000").expect(0);
     let store = fixture.store().await;
     let slow = |name: &str| fixture.worker(name).set("WORKER_LANES", 1).set("WORKER_BATCH", 1);
-    // How fast it is: without a mark, however far it falls behind meanwhile.
+    // The rate of a worker is measured without a mark, however far the worker falls behind meanwhile.
     let measured = slow("measured").start();
     for order in 1..=300 {
         assert_eq!(asks(&store, order).await, AdmitReply::Admitted);
@@ -245,7 +245,7 @@ async fn just_above_what_the_fleet_can_write_it_does_not_flap_and_the_queue_stay
         sleep(Duration::from_millis(5)).await;
         if looked.elapsed() > Duration::from_millis(300) {
             let status = program.run("status --json").json();
-            // How fast the fleet is depends on the load of the machine.
+            // The rate of the fleet depends on the load of the machine.
             let settled_now = status["stream"]["entries_settled"].as_f64().expect("a number");
             written_per_s = (written_per_s + (settled_now - settled) / looked.elapsed().as_secs_f64()) / 2.0;
             (settled, looked) = (settled_now, Instant::now());
@@ -254,7 +254,8 @@ async fn just_above_what_the_fleet_can_write_it_does_not_flap_and_the_queue_stay
         }
     }
     assert!(changes >= 1, "it was never busy: {admitted} admitted");
-    // From half of the age to all of it takes half a second at least, and two changes.
+    // The age of the oldest entry takes at least half a second from half of the threshold to all of it, which is two
+    // changes.
     assert!(changes <= 2 * 10_000 / 500, "{changes} changes in 10 s");
     assert!((500.0..4_000.0).contains(&oldest_ms), "the oldest unread entry was {oldest_ms} ms old");
     until("all are written", || async { fixture.live_orders().await.len() == admitted }).await;

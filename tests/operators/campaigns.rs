@@ -1,4 +1,4 @@
-//! Campaigns: regions with stocks of their own, under limits that they have in common.
+//! Tests of campaigns: regions with stocks of their own, under common limits.
 
 use fred::interfaces::{ClientLike, HashesInterface, KeysInterface};
 
@@ -25,7 +25,7 @@ async fn regions_sell_their_own_stock_under_common_limits() {
     assert!(dry.stdout.contains("north: voucher 101 would be loaded with 2 units"), "{dry:#?}");
     let loaded = program.run(&command).expect(0);
     assert!(loaded.stdout.contains("campaign 5: 2 regions, 7 units"), "{loaded:#?}");
-    // The same again changes nothing; another voucher for a region, or a voucher twice, is refused.
+    // The same command again changes nothing. Another voucher for a region, or one voucher for two regions, is refused.
     program.run(&command).expect(0);
     let refused = program.run(&load("north,103,2\n")).expect(1);
     assert!(refused.stdout.contains("the campaign has this region with voucher 101"), "{refused:#?}");
@@ -74,14 +74,14 @@ async fn regions_sell_their_own_stock_under_common_limits() {
     fixture.judge().await;
     assert!(worker.stop().await.success());
 
-    // Redis loses everything: rebuilt, the regions count together again.
+    // Redis loses all its data. After a rebuild, the regions count together again.
     fixture.client.flushall::<()>(false).await.expect("Redis answers");
     program.run("rebuild --all --yes").expect(0);
     program.run("campaign show --campaign 5").expect(0);
     admit(104, 2, "--subject phone=a --quantity 2").expect(1);
     admit(104, 2, "--subject phone=a").expect(0);
     admit(104, 4, "--subject phone=a").expect(1);
-    // The last limit goes, and the campaign stays: its vouchers are sold by the gate that knows it.
+    // The last limit is removed, and the campaign stays: a gate that knows the campaign sells its vouchers.
     program.run("limit remove --campaign 5 --name phones --yes").expect(0);
     program.run("admit --voucher 104 --user 4").expect(0);
     let none = program.run("campaign show --campaign 6").expect(1);
@@ -123,7 +123,7 @@ async fn a_campaign_that_redis_lost_counts_the_orders_of_all_its_regions_before_
     assert_eq!(counted().await, "0:3:3");
     fixture.judge().await;
 
-    // Of another region, an order that neither MySQL nor its journal knows, but the stream.
+    // An order of another region that only the stream knows: MySQL does not have it, and its journal is lost.
     program.run(&format!("{limit} 4")).expect(0);
     admit(103, 2).expect(0);
     for key in ["seckill:uses:campaign:5", "seckill:journal:103", "seckill:journal:101"] {
@@ -132,7 +132,7 @@ async fn a_campaign_that_redis_lost_counts_the_orders_of_all_its_regions_before_
     program.run("rebuild --voucher 101 --yes").expect(0);
     assert_eq!(counted().await, "0:4:4");
     admit(101, 3).expect(1);
-    // A journal that is none.
+    // A key of another type is in the place of the journal.
     fixture
         .client
         .set::<(), _, _>("seckill:journal:103", "x", None, None, false)
@@ -153,7 +153,7 @@ async fn a_campaign_of_which_a_part_sells_already_is_completed_by_a_file_of_all(
         std::fs::write(&file, text).expect("a file");
         format!("campaign load --campaign 5 --regions {}", file.display())
     };
-    // As far as a command came that was killed: the campaign is written, one region is there, and somebody has bought.
+    // A load was killed: the campaign is written, one of its regions is on sale, and a user has bought.
     program.run(&load("north,101,3\n")).expect(0);
     program.run("admit --voucher 101 --user 9").expect(0);
     let all = load("north,101,3\nsouth,102,1\n");
@@ -166,7 +166,7 @@ async fn a_campaign_of_which_a_part_sells_already_is_completed_by_a_file_of_all(
     };
     assert_eq!((left(101).await, left(102).await), (Some(2), Some(1)), "what sells goes on as it was");
     program.run(&all).expect(0);
-    // A voucher that sells and is in no campaign is not taken in by mistake.
+    // A voucher that is on sale and in no campaign is not added by mistake.
     program.run("voucher load --voucher 7 --stock 5").expect(0);
     program.run("admit --voucher 7 --user 9").expect(0);
     program.run(&load("west,7,5\n")).expect(1);
@@ -187,7 +187,7 @@ async fn orders_are_counted_by_day_beside_the_ids_that_were_given_out() {
     program.run("admit --voucher 7 --user 3").expect(1);
     until("all are written", || async { fixture.live_orders().await.len() == 4 }).await;
     let counts = program.run("order count --by day --json").expect(0).json();
-    // A test that runs at midnight has two days.
+    // If the test runs at midnight, there are two days.
     let sum = |field: &str| -> i64 {
         let counts = counts["counts"].as_array().expect("a list");
         counts.iter().map(|of| of[field].as_i64().unwrap_or_else(|| panic!("{field}: {counts:#?}"))).sum()

@@ -1,4 +1,4 @@
-//! The commands, as an operator types them: the real binary against real servers.
+//! Tests of commands, as an operator types them: the real binary on real servers.
 
 use std::{
     net::TcpListener,
@@ -105,7 +105,7 @@ async fn voucher_load_writes_both_sides_and_refuses_a_voucher_that_is_on_sale() 
     assert!(refused.stdout.contains("tidegate voucher add"), "{refused:?}");
     assert_eq!(program.run("voucher show --voucher 120 --json").json(), shown, "nothing was changed");
 
-    // Redis was lost; MySQL still knows that another stock is on sale.
+    // Redis lost its data, and MySQL still has another stock on sale.
     call::<String>(&redis(&server.url()).await, "FLUSHDB").await;
     let refused = program.run("voucher load --voucher 120 --stock 9 --json").expect(1).json();
     assert_eq!(refused["outcome"], "refused");
@@ -119,7 +119,7 @@ async fn a_load_whose_reply_was_lost_has_loaded_and_says_so_when_it_is_typed_aga
     let url = migrated_mysql().await;
     let program = with_stores(&proxy.url_for(&server), url);
     program.run("voucher load --voucher 1251 --stock 1").expect(0); // The server knows the script from here on.
-    // The call of the script, by its first key: the name of the stock alone stands in reads, too.
+    // The call of the script, recognized by its first key, because reads also contain the name of the stock.
     let lost = proxy.drop_next_reply("4\r\n$18\r\nseckill:stock:1250");
     let load = "voucher load --voucher 1250 --stock 7 --end 2037-06-01T10:00:00Z";
     let loaded = tokio::task::spawn_blocking(move || (program.run(load).expect(0), program)).await;
@@ -133,7 +133,7 @@ async fn a_load_whose_reply_was_lost_has_loaded_and_says_so_when_it_is_typed_aga
         "{again:?}"
     );
     assert_eq!(program.run(&format!("{load} --json")).expect(0).json()["outcome"], "loaded_before");
-    // Another sale than the one that is on.
+    // A load with other values is refused, because the sale is on.
     program.run("voucher load --voucher 1250 --stock 7").expect(1);
     program.run("voucher load --voucher 1250 --stock 8 --end 2037-06-01T10:00:00Z").expect(1);
 }
@@ -201,7 +201,7 @@ async fn an_unknown_voucher_is_a_no() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_voucher_that_redis_lost_is_told_from_one_that_was_never_on_sale() {
     let server = RedisServer::start().unwrap();
-    // Its own: a doctor of another test would find what Redis has lost here.
+    // The test has servers of its own: the doctor of another test would find the losses that this test causes.
     let server_of_rows = MysqlServer::shared().unwrap();
     let url = server_of_rows.url();
     let (program, pool) = (with_stores(&server.url(), &url), mysql(&url).await);
@@ -218,7 +218,7 @@ async fn a_voucher_that_redis_lost_is_told_from_one_that_was_never_on_sale() {
     assert!(shown.contains("docs/runbook/redis-lost-data.md") && !shown.contains("--stock"), "{shown}");
     let refused = program.run("voucher load --voucher 160 --stock 50").expect(1).stdout;
     assert!(refused.contains("Redis lost its stock: see docs/runbook/redis-lost-data.md"), "{refused}");
-    // Once its sale is over, nobody misses it.
+    // Once its sale is over, its loss is no problem.
     sqlx::query(
         "UPDATE tb_seckill_voucher SET begin_time = NOW() - INTERVAL 2 HOUR, end_time = NOW() - INTERVAL 1 HOUR \
          WHERE voucher_id = 160",
@@ -286,7 +286,7 @@ async fn doctor_checks_one_store_while_the_other_is_away_and_never_hangs() {
     assert!(run.stdout.contains("Failed to reach MySQL at mysql://root:***@127.0.0.1"), "{run:?}");
     assert!(run.stdout.contains("maxmemory-policy is noeviction"), "{run:?}");
 
-    // Accepts connections and never says a word.
+    // This listener accepts connections and never answers.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = silent.local_addr().unwrap().port();
     let began = Instant::now();
@@ -329,7 +329,7 @@ async fn status_tells_numbers_and_ages_of_what_waits() {
     call::<fred::types::Value>(&client, "XREADGROUP GROUP g1 shop-7-0 COUNT 2 STREAMS stream.orders >").await;
     call::<String>(&client, "SET tidegate:worker:shop-7 token").await;
     call::<u64>(&client, "XGROUP CREATECONSUMER stream.orders g1 gone-0").await;
-    // Takes the server's count away: it cannot tell the lag any more.
+    // After XDEL, the server cannot count the lag any more.
     call::<u64>(&client, &format!("XDEL stream.orders {}-0", now_ms - 50_000)).await;
     call::<String>(&client, "XADD stream.orders.dead * reason malformed").await;
 
@@ -398,7 +398,7 @@ fn where_nobody_hears_what_went_wrong_the_exit_code_says_it() {
     assert_eq!(command.stderr(full).status().unwrap().code(), Some(3));
 }
 
-/// What an operator needs in an outage of MySQL: these commands ask Redis alone, and never connect to MySQL.
+/// Commands that an operator needs while MySQL is down. They use Redis only, and never connect to MySQL.
 #[tokio::test(flavor = "multi_thread")]
 async fn commands_about_redis_alone_work_while_mysql_is_stopped() {
     let server = RedisServer::start().unwrap();

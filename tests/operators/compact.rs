@@ -1,4 +1,5 @@
-//! Workers compact what is final out of the journals; every command that reads a journal gets on with what is left.
+//! Tests of compaction by workers: final notes leave the journals, and every command that reads a journal accepts the
+//! rest.
 
 use crate::{
     browser::until_page,
@@ -48,7 +49,7 @@ async fn workers_compact_what_is_final_and_audit_doctor_reconcile_and_rebuild_ag
     program.run("order event refunded 4 --yes").expect(0);
     fixture.settled().await;
     assert_eq!(fixture.redis_says(&["GET", "seckill:stock:10"]).await.as_i64(), Some(97));
-    // A rebuild knows all of them again, and what is final is compacted anew.
+    // A rebuild writes all orders into the journal again, and the final ones are compacted again.
     program.run("rebuild --all --yes").expect(0);
     program.run("reconcile").expect(0);
     fixture.redis_says(&["XTRIM", "stream.orders", "MAXLEN", "0"]).await;

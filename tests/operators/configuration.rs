@@ -1,4 +1,4 @@
-//! The configuration, as an operator gives it to the real binary.
+//! Tests of the configuration, as an operator gives it to the real binary.
 
 use tidegate_lab::RedisServer;
 
@@ -87,7 +87,7 @@ async fn no_password_reaches_the_log_of_a_worker_or_a_migration_however_much_is_
     let worker = plan.start();
     fixture.add_order(1, 1, 1).await;
     fixture.settled().await;
-    // It loses both stores and finds them again.
+    // The worker loses its connections to both stores, and connects again.
     fixture.redis_says(&["CLIENT", "KILL", "USER", "app"]).await;
     fixture.add_order(2, 2, 1).await;
     fixture.settled().await;
@@ -96,7 +96,7 @@ async fn no_password_reaches_the_log_of_a_worker_or_a_migration_however_much_is_
     assert!(log.contains("worker started") && log.contains("fred"), "much is logged:\n{log}");
     assert!(!log.contains("hunter2"), "{log}");
 
-    // And of one that is not let in.
+    // A worker with a wrong password does not log it either.
     let (redis, mysql) = (redis.replace("hunter2", "hunter3"), mysql.replace("hunter2", "hunter3"));
     for (redis, mysql, told) in
         [(&redis, &fixture.mysql.url(), "WRONGPASS"), (&fixture.redis.url(), &mysql, "denied")]
@@ -124,12 +124,12 @@ fn every_command_has_examples_in_its_help() {
     assert!(program.run("--help").expect(0).stdout.contains("Exit codes:"));
 }
 
-/// What can be typed after `above`, from its help; of a command with subcommands, those.
+/// All commands below `above`, from its help. A command with subcommands is replaced by them.
 fn all_commands(program: &Program, above: &str) -> Vec<String> {
     let help = program.run(format!("{above} --help").trim()).expect(0).stdout;
     let Some((_, listed)) = help.split_once("\nCommands:\n") else { return vec![above.to_owned()] };
     let lines = listed.lines().take_while(|line| !line.is_empty());
-    // Lines that go on with a description are indented further.
+    // Lines that continue a description are indented further.
     let names = lines.filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
     let names = names.filter(|name| !name.is_empty() && *name != "help");
     names.flat_map(|name| all_commands(program, format!("{above} {name}").trim())).collect()
