@@ -1,4 +1,4 @@
-//! Dead letters in the hands of operators: real servers, real workers, the real program.
+//! Tests of the commands for dead letters: real servers, real workers, the real program.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -49,7 +49,7 @@ async fn add(fixture: &Fixture, fields: &Fields) -> String {
     fixture.client.custom::<String, _>(command, args).await.expect("the entry is added")
 }
 
-/// What a stream holds: ids and fields, byte for byte.
+/// The entries of a stream: ids and fields, byte for byte.
 async fn entries(fixture: &Fixture, key: &str) -> Vec<(String, Fields)> {
     let entries: Vec<(String, Value)> =
         fixture.client.xrange(key, "-", "+", None).await.expect("Redis answers");
@@ -64,7 +64,7 @@ async fn letter_ids(fixture: &Fixture) -> Vec<String> {
     entries(fixture, DEAD).await.into_iter().map(|(id, _)| id).collect()
 }
 
-/// Everything that Redis holds, byte for byte, but for the log of operators.
+/// All data of Redis, byte for byte, without the operator log.
 async fn dump(fixture: &Fixture) -> BTreeMap<String, Value> {
     let mut all = BTreeMap::new();
     for key in fixture.call("KEYS *").await.convert::<Vec<String>>().expect("keys") {
@@ -74,7 +74,7 @@ async fn dump(fixture: &Fixture) -> BTreeMap<String, Value> {
     all
 }
 
-/// Lets a worker write and bury what there is.
+/// Lets a worker write or bury all entries.
 async fn settled(fixture: &Fixture, name: &str) {
     let worker = fixture.worker(name).start();
     stopped(fixture, worker).await;
@@ -92,7 +92,7 @@ fn is_why(run: &Run, why: &str, letters: u64) {
     assert_eq!(found.map(|staying| &staying["letters"]), Some(&json!(letters)), "{run:#?}");
 }
 
-/// Sells an order of voucher 77, of which MySQL has no row.
+/// Sells an order of voucher 77, which has no row in MySQL.
 async fn sell_unknown(fixture: &Fixture, id: i64, user: i64, quantity: i64) {
     if fixture.redis_stock(77).await.is_none() {
         fixture.redis_says(&["SET", "seckill:stock:77", "100"]).await;
@@ -122,7 +122,7 @@ async fn after_the_cause_is_fixed_requeued_letters_become_orders_and_both_stores
     let shown = program.run("dead list").expect(0).stdout;
     assert_eq!((shown.matches("as above").count(), shown.matches("and 20 older").count()), (9, 1), "{shown}");
 
-    // Not repaired yet: they die again, with their history.
+    // Nothing is repaired yet, so the letters are buried again, with their history.
     let again = program.run("dead requeue --reason unknown_voucher --yes").expect(0);
     assert!(
         again.stderr.contains("warning: 30 letters would be buried again: MySQL has no row of voucher 77"),
@@ -180,7 +180,7 @@ async fn a_letter_goes_round_byte_for_byte_and_its_history_is_kept() {
         settled(&fixture, "w").await;
         fixture.judge().await;
     }
-    // What was exported is what came in, with all that became of it.
+    // The export has the original fields of the entries, and everything that happened to them.
     let export = program.run("dead export").expect(0).stdout;
     let lines: Vec<Json> = export.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     for (line, original) in export.lines().zip(&originals) {
@@ -268,7 +268,7 @@ async fn cancelling_releases_once_and_frees_the_user_and_nothing_brings_the_orde
     assert!(fixture.journal(77).await.values().all(|note| note.contains(r#""by":"operator:dead_cancel""#)));
     fixture.judge().await;
 
-    // The row comes after all, and so do the orders: as new entries, and out of a file.
+    // The row is added after all, and the orders come again: as new entries, and from a file.
     add_row_of_77(&fixture).await;
     for id in [1_000, 1_001] {
         add_again(&fixture, id).await;
@@ -283,7 +283,7 @@ async fn cancelling_releases_once_and_frees_the_user_and_nothing_brings_the_orde
     fixture.invariants().await;
 }
 
-/// Adds the entry of an order of the caller log once more, in another order of fields than the first time.
+/// Adds the entry of an order in the caller log once more, with its fields in another order.
 async fn add_again(fixture: &Fixture, id: i64) {
     let wanted = fixture.caller_log.read().orders[&id];
     let [user, voucher, quantity] = [wanted.user, wanted.voucher, wanted.quantity].map(|it| it.to_string());
@@ -291,7 +291,7 @@ async fn add_again(fixture: &Fixture, id: i64) {
     fixture.add(&[("id", &id), ("quantity", &quantity), ("voucherId", &voucher), ("userId", &user)]).await;
 }
 
-/// Runs entries of `tidegate dead export` again.
+/// Runs exported dead letters again.
 fn replay(fixture: &Fixture, program: &Program, exported: &str) {
     let file = fixture.file("exported.jsonl", exported);
     program.run(&format!("replay --file {} --yes", file.display())).expect(0);
@@ -301,7 +301,7 @@ fn ids(orders: &[OrderRow]) -> Vec<i64> {
     orders.iter().map(|order| order.id).collect()
 }
 
-/// Stops `tidegate dead cancel` between MySQL and Redis, by a kill.
+/// Kills `tidegate dead cancel` after its change in MySQL and before that in Redis.
 async fn cancel_half(fixture: &Fixture, letter: &str) {
     let (_proxy, mut child, held) = cancel_up_to_redis(fixture, letter).await;
     child.kill().unwrap();
@@ -309,15 +309,15 @@ async fn cancel_half(fixture: &Fixture, letter: &str) {
     held.cut();
 }
 
-/// Holds `tidegate dead cancel` between MySQL and Redis.
+/// Holds `tidegate dead cancel` after its change in MySQL and before that in Redis.
 async fn cancel_up_to_redis(fixture: &Fixture, letter: &str) -> (Proxy, Child, Hold) {
     up_to_script(fixture, &["dead", "cancel", letter, "--yes"], include_str!("../../lua/cancel.lua")).await
 }
 
-/// What puts letters back.
+/// The script that puts letters back.
 const REQUEUE: &str = include_str!("../../lua/requeue.lua");
 
-/// Holds a command before it calls this script: MySQL has answered, or was told.
+/// Holds a command before it calls this script, after it has finished with MySQL.
 async fn up_to_script(fixture: &Fixture, words: &[&str], script: &str) -> (Proxy, Child, Hold) {
     let proxy = Proxy::start(fixture.redis.port()).await.unwrap();
     let through = Program::with_flags(&[
@@ -333,7 +333,7 @@ async fn up_to_script(fixture: &Fixture, words: &[&str], script: &str) -> (Proxy
     (proxy, child, held)
 }
 
-/// The row of the voucher comes by hand, with nothing in it that tells of orders which were cancelled before.
+/// An operator inserts the row of the voucher. It shows nothing of the orders that were cancelled before.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_that_was_cancelled_before_its_voucher_had_a_row_is_never_written() {
     let (fixture, program) = open().await;
@@ -357,10 +357,11 @@ async fn an_order_that_was_cancelled_before_its_voucher_had_a_row_is_never_writt
     sell_unknown(&fixture, 5, 5, 1).await;
     settled(&fixture, "w").await;
     assert_eq!(ids(&fixture.live_orders().await), [3, 4, 5]);
-    // They were written from a file: their letters stay.
+    // A replay of a file has written these orders, so their letters stay.
     fixture.judge_except(&["order 3 is alive, and its entry", "order 4 is alive, and its entry"]).await;
 
-    // The letter of an order that is cancelled and not released stays until it is, and both tell how.
+    // The letter of an order that is cancelled and not released stays until the order is released. Both commands say
+    // how to release it.
     let audited = program.run("audit").expect(0).stdout;
     assert!(
         audited.contains("Of voucher 77, 1 order is cancelled in MySQL and not released to Redis (id 2)."),
@@ -381,12 +382,12 @@ async fn an_order_that_was_cancelled_before_its_voucher_had_a_row_is_never_writt
     fixture.invariants().await;
 }
 
-/// A copy of the order that somebody else put back while the letter was being cancelled changes nothing.
+/// Another operator puts a copy of the order back while its letter is cancelled. The copy changes nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_that_is_cancelled_while_a_copy_of_it_is_in_flight_is_not_written() {
     let (fixture, program) = open().await;
     fixture.admit(5, 50, 1, 3).await;
-    // The database refuses this one row, twice: a group that was made again buries it once more.
+    // The database refuses this row twice: after the group is created again, the entry is buried again.
     let check = "ALTER TABLE tb_voucher_order ADD CONSTRAINT no_user_50 CHECK (user_id <> 50)";
     sqlx::query(check).execute(&fixture.pool).await.unwrap();
     settled(&fixture, "w").await;
@@ -406,7 +407,7 @@ async fn an_order_that_is_cancelled_while_a_copy_of_it_is_in_flight_is_not_writt
     assert_eq!((fixture.redis_stock(1).await, fixture.mysql_stock(1).await), (Some(100), 100));
     fixture.invariants().await;
 
-    // Killed between MySQL and Redis: the letter is there, and stays until somebody cancels it again.
+    // The command is killed between its writes to MySQL and Redis: the letter stays until an operator cancels it again.
     fixture.admit(6, 60, 1, 3).await;
     let check = "ALTER TABLE tb_voucher_order ADD CONSTRAINT no_user_60 CHECK (user_id <> 60)";
     sqlx::query(check).execute(&fixture.pool).await.unwrap();
@@ -424,7 +425,8 @@ async fn an_order_that_is_cancelled_while_a_copy_of_it_is_in_flight_is_not_writt
     assert_eq!((fixture.redis_stock(1).await, fixture.mysql_stock(1).await), (Some(100), 100));
     fixture.invariants().await;
 
-    // Put back between MySQL and Redis: the copy changes nothing, so the command releases.
+    // The letter is requeued between the writes to MySQL and Redis. The new entry changes nothing, so the command
+    // releases the units.
     fixture.admit(7, 70, 1, 3).await;
     let check = "ALTER TABLE tb_voucher_order ADD CONSTRAINT no_user_70 CHECK (user_id <> 70)";
     sqlx::query(check).execute(&fixture.pool).await.unwrap();
@@ -444,8 +446,8 @@ async fn an_order_that_is_cancelled_while_a_copy_of_it_is_in_flight_is_not_writt
     fixture.invariants().await;
 }
 
-/// Cancel writes the cancelled row between the look and the script of a requeue, and dies before it releases: no
-/// letter is left by which anybody could, so the requeue does.
+/// Between the look and the script of a requeue, a cancel writes the cancelled row and dies before its release. No
+/// letter is left for a later release, so the requeue releases the order.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_cancelled_while_it_is_requeued_is_released_once_though_the_cancel_dies() {
     let (fixture, program) = open().await;
@@ -458,7 +460,7 @@ async fn what_is_cancelled_while_it_is_requeued_is_released_once_though_the_canc
     let words = [&["dead", "requeue", "--all", "--yes", "--json"][..], &patient].concat();
     let (_proxy, requeue, held) = up_to_script(&fixture, &words, REQUEUE).await;
     cancel_half(&fixture, &letters[0]).await;
-    // This one loses Redis, and this one is whole: it comes back when the requeue has released.
+    // One command loses its connection to Redis. The other one is held, and continues after the requeue has released.
     let (cut, without_redis, held_cancel) = cancel_up_to_redis(&fixture, &letters[1]).await;
     cut.cut().await;
     drop(held_cancel);
@@ -480,7 +482,7 @@ async fn what_is_cancelled_while_it_is_requeued_is_released_once_though_the_canc
     fixture.invariants().await;
 }
 
-/// As a service that cancels without the journal leaves them, or two commands that were killed.
+/// A service that cancels without the journal leaves such orders, and so do two killed commands.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_that_is_cancelled_and_stays_in_the_journal_is_named_with_what_to_type() {
     let (fixture, program) = open().await;
@@ -509,7 +511,8 @@ async fn an_order_that_is_cancelled_and_stays_in_the_journal_is_named_with_what_
     fixture.invariants().await;
 }
 
-/// The journal tells whose the id is. MySQL must not hear of a forgery: a row of it would bar the genuine order.
+/// The journal shows which user has the id. MySQL must get no row of a forgery, because such a row would block the
+/// genuine order.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_forged_letter_is_not_cancelled_in_the_place_of_the_genuine_order() {
     let (fixture, program) = open().await;
@@ -538,7 +541,8 @@ async fn a_forged_letter_is_not_cancelled_in_the_place_of_the_genuine_order() {
     fixture.invariants().await;
 }
 
-/// MySQL refuses rows of a user, cancelled ones as well: letters stay, are told, and go on afterwards.
+/// MySQL refuses the rows of a user, cancelled ones as well. The letters stay and are reported, and can be cancelled
+/// afterwards.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_mysql_refuses_is_not_released_and_its_neighbours_go_on() {
     let (fixture, program) = open().await;
@@ -573,7 +577,7 @@ async fn an_order_that_stands_in_mysql_is_not_cancelled_and_requeue_or_drop_ends
     program.run("dead requeue --all --yes").expect(0);
     add_row_of_77(&fixture).await;
     settled(&fixture, "w").await;
-    // Its letter comes back, as from a backup.
+    // The letter comes back, as from a backup.
     let mut words: Vec<String> = vec!["XADD".into(), DEAD.into(), "*".into()];
     words.extend(
         twin.iter()
@@ -601,7 +605,7 @@ async fn an_order_that_stands_in_mysql_is_not_cancelled_and_requeue_or_drop_ends
     fixture.invariants().await;
 }
 
-/// Its payload is in the letter only, and no worker processes it: a replay writes it all the same.
+/// Only the letter has the payload, and no worker processes it. A replay writes the order nevertheless.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_letter_that_is_too_large_is_foreseen_to_die_again_and_ends_once_its_order_is_written() {
     let (fixture, program) = open().await;
@@ -686,8 +690,8 @@ async fn bury_event(
     letter_ids(fixture).await.pop().expect("a letter")
 }
 
-/// Orders 1 and 2 of voucher 77, of which MySQL has no row: both are buried, with events of the first before and behind it.
-/// Returns the letters of the two orders and of the events, as these were appended: paid, refunding, refunded.
+/// Orders 1 and 2 of voucher 77, which has no row in MySQL. Both are buried, with events of the first before and after
+/// it. Returns the letters of the two orders, and those of the events in their sequence: paid, refunding, refunded.
 async fn with_buried_events() -> (Fixture, Program, [String; 2], [String; 3]) {
     let (fixture, program) = open().await;
     settled(&fixture, "first").await;
@@ -731,7 +735,7 @@ async fn an_order_that_is_put_back_takes_its_buried_events_along_behind_it_in_th
         assert!(told.contains(part), "{part}: {told}");
     }
 
-    // Its order would be buried again: then its events stay, also where they are asked for.
+    // The order would be buried again, so its events stay, even if the command names them.
     let dry = program.run("dead requeue --all --dry-run --json").expect(0).json();
     assert_eq!((&dry["would"], &dry["along"]), (&json!(3), &json!(0)), "{dry:#}");
     add_row_of_77(&fixture).await;
@@ -745,7 +749,7 @@ async fn an_order_that_is_put_back_takes_its_buried_events_along_behind_it_in_th
         "{asked}"
     );
 
-    // One by its id, the other with all that is left.
+    // One order is requeued by its id, the other one together with all remaining letters.
     let done = program.run(&format!("dead requeue {first} --yes --json")).expect(0).json();
     let moved: Vec<&Json> = done["first"].as_array().unwrap().iter().map(|ended| &ended["letter"]).collect();
     assert_eq!(moved, [&json!(first), &json!(refunding), &json!(refunded)], "{done:#}");
@@ -785,7 +789,7 @@ async fn buried_events_end_where_the_streams_order_leads_however_they_were_burie
     let (fixture, program) = open().await;
     settled(&fixture, "first").await;
     let words = ["paid", "refunding", "refunded"];
-    // Three orders, with all their events before, between and behind the letters of the orders.
+    // There are three orders, with their events before, between and after the letters of the orders.
     let mut letters = Vec::new();
     for (order, at) in [(1, 3), (2, 1), (3, 0)] {
         for word in &words[..at] {
@@ -818,7 +822,7 @@ async fn an_outage_behind_an_order_leaves_its_events_and_the_line_that_is_shown_
     add_row_of_77(&fixture).await;
     let proxy = Proxy::start(fixture.redis.port()).await.expect("a proxy");
     let through = Program::with_variables(&proxy.url_for(&fixture.redis), &fixture.mysql.url());
-    // The script that puts the last event back.
+    // The call of the script that requeues the last event.
     let held = proxy.hold_when(format!("{refunded}\r\n$0\r\n"));
     let mut command = through.command(&["dead", "requeue", &first, "--yes"]);
     let child = spawned(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
@@ -841,7 +845,7 @@ async fn what_is_no_order_can_only_be_dropped_and_leaves_nothing_that_is_wrong()
     fixture.admit(7, 70, 1, 1).await;
     settled(&fixture, "w").await;
     fixture.add(&[("userId", "nobody"), ("voucherId", "1"), ("id", "1")]).await;
-    // A forged order under the id of a real one.
+    // A forged order has the id of a real one.
     fixture.add(&[("userId", "71"), ("voucherId", "1"), ("id", "7")]).await;
     sell_unknown(&fixture, 8, 80, 1).await;
     settled(&fixture, "w").await;
@@ -877,7 +881,7 @@ async fn two_operators_at_once_do_each_letter_once() {
             command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
         });
         let runs = children.map(|child| Run::from(child.wait_with_output().unwrap()).expect(0).json());
-        // Who comes when all is done finds nothing to do, and prints what was found.
+        // A command that comes when all is done finds nothing to do, and prints its empty plan.
         runs.iter()
             .filter(|run| run.get("what").is_some())
             .map(|run| run["letters"].as_u64().unwrap())
@@ -930,7 +934,7 @@ async fn long_work_can_be_stopped_killed_and_continued() {
     };
     assert!(users().await.is_sorted(), "what stood earlier stands earlier again");
 
-    // Killed in the middle of a page: each letter was put back or is there.
+    // The command is killed in the middle of a page: each letter is either requeued or still there.
     let held = proxy.hold_when(fixture.sha(REQUEUE).await);
     let mut child = through.command(&["dead", "requeue", "--all", "--yes"]).spawn().unwrap();
     held.reached().await.unwrap();
@@ -1032,7 +1036,8 @@ async fn without_letters_there_is_nothing_to_do_and_a_key_of_another_type_is_tol
     assert!(program.run("log").expect(0).stdout.contains("The log is empty."));
 }
 
-/// Redis has no room, or a key of one voucher is broken: letters stay, are told, and go on afterwards.
+/// Redis has no memory, or a key of one voucher is broken. The letters stay and are reported, and can be cancelled
+/// afterwards.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_redis_refuses_stays_and_its_neighbours_go_on() {
     let (fixture, program) = open().await;
@@ -1050,12 +1055,12 @@ async fn what_redis_refuses_stays_and_its_neighbours_go_on() {
     until("all is told", || async { letter_ids(&fixture).await.is_empty() }).await;
 }
 
-/// Redis goes away when some letters of a page are done and others are not.
+/// Redis fails after some letters of a page are done, and before the others are.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_an_outage_leaves_of_a_page_is_told_with_what_was_done_and_the_line_that_is_shown_does_the_rest()
 {
     let (fixture, program) = open().await;
-    // This loads the script into Redis: later calls of it are sent once.
+    // This loads the script into Redis, so that later calls are sent once.
     sell_unknown(&fixture, 7_699_999, 7_699_999, 1).await;
     settled(&fixture, "w").await;
     program.run("dead cancel --all --yes").expect(0);
@@ -1073,14 +1078,15 @@ async fn what_an_outage_leaves_of_a_page_is_told_with_what_was_done_and_the_line
         flags.push(format!("mysql.url={}", fixture.mysql.url()));
         let through = Program::with_flags(&flags.iter().map(String::as_str).collect::<Vec<_>>());
 
-        // The call of its script has order, user and units side by side. The question to the journal before it must not be held.
+        // A call of the script has the order, the user and the units side by side. The earlier query to the journal
+        // must not be held.
         let script_of = |letter: usize| {
             let (_, order) = buried[letter].1.iter().find(|(name, _)| name == b"id").expect("an order");
             format!("{0}\r\n$7\r\n{0}\r\n$1\r\n", String::from_utf8_lossy(order))
         };
         let held = proxy.hold_when(script_of(30));
-        // Redis answers in order. When this reply has come, the command has all earlier ones of that connection, and one of the
-        // first ten letters went there, too.
+        // Redis answers in order. When this reply has come, the command has all earlier replies of that connection,
+        // also that of one of the first ten letters.
         let answered = proxy.hold_reply_when(script_of(10));
         let mut words = vec!["dead", "cancel", "--yes", "--json"];
         match by_ids {
@@ -1138,7 +1144,7 @@ async fn a_signal_during_the_last_page_leaves_nothing_to_go_on_with() {
         let mut errors = BufReader::new(child.stderr.take().unwrap());
         interrupt(&child);
         let mut said = String::new();
-        // A requeue warns first.
+        // A requeue warns before it stops.
         while !said.contains("stopping") && errors.read_line(&mut said).unwrap() > 0 {}
         assert!(said.contains("stopping after the step in progress"), "{said}");
         held.release();
@@ -1149,7 +1155,7 @@ async fn a_signal_during_the_last_page_leaves_nothing_to_go_on_with() {
     }
     assert!(letter_ids(&fixture).await.is_empty());
 
-    // More than a pipe holds.
+    // This is more than a pipe holds.
     let large = "x".repeat(300_000);
     let letter = fixture.redis_says(&["XADD", DEAD, "*", "note", &large]).await.as_string().unwrap();
     fixture.redis_says(&["DEL", STREAM]).await;

@@ -1,4 +1,5 @@
-//! `tidegate voucher delist` and what follows it: the sale is over for good, its keys go, and its orders live on in MySQL.
+//! Tests of `tidegate voucher delist` and its effects: the sale is over for good, its keys are removed, and MySQL keeps
+//! its orders.
 
 use std::{
     process::Stdio,
@@ -17,7 +18,7 @@ use crate::{
     sale::{admission, ask, open},
 };
 
-/// A worker that compares both stores every second, and removes keys so long after a voucher was delisted.
+/// A worker that compares both stores every second, and removes the keys of a voucher this long after it was delisted.
 fn comparing(fixture: &Fixture, after_s: u64) -> WorkerPlan {
     let worker = fixture.worker("w").set("RECONCILE_EVERY_S", 1);
     worker.set("RECONCILE_REMOVE_DELISTED_AFTER_S", after_s)
@@ -36,7 +37,7 @@ async fn delisted_at(fixture: &Fixture) -> Option<i64> {
     sqlx::query_scalar(sql).fetch_one(&fixture.pool).await.expect("MySQL answers")
 }
 
-/// Three orders are bought and written: 1 by user 1, and so on.
+/// Sells and writes three orders: order 1 of user 1, and so on.
 async fn sell_three(fixture: &Fixture, store: &RedisStore) {
     for id in 1..=3 {
         assert_eq!(ask(store, id, id, 1).await, AdmitReply::Admitted);
@@ -99,7 +100,7 @@ async fn a_delisted_voucher_is_not_loaded_restocked_or_rebuilt_and_every_command
     assert!(program.run("status").expect(0).stdout.contains("delisted"));
     let doctor = program.run("doctor").all();
     assert!(doctor.contains("voucher 7 was delisted"), "{doctor}");
-    // The gate of an older program would load it: Redis refuses by itself.
+    // The gate of an older program would load the voucher again: Redis itself refuses that.
     let state = store.sales().read_voucher(7.try_into().unwrap()).await.unwrap();
     assert_eq!((state.stock, state.pause), (Some(97), Pause::Running));
     let loaded = store.sales().load(7.try_into().unwrap(), 50, SaleWindow::default()).await.unwrap();
@@ -114,7 +115,7 @@ async fn the_fleet_removes_the_keys_after_a_clean_look_and_doctor_tells_what_tha
     let (fixture, program, store) = open().await;
     let worker = comparing(&fixture, 1).start();
     sell_three(&fixture, &store).await;
-    // A user who is barred without an order: both stores differ, so nothing goes.
+    // A user counts as a buyer without an order. Both sides differ, so no key is removed.
     fixture.redis_says(&["SADD", "seckill:order:7", "99"]).await;
     program.run("voucher delist --voucher 7 --yes").expect(0);
     worker.says("both stores differ").await;
@@ -123,7 +124,7 @@ async fn the_fleet_removes_the_keys_after_a_clean_look_and_doctor_tells_what_tha
     let began = Instant::now();
     let kept = loop {
         let kept = remove_keys();
-        // One comparison goes at a time, and the worker's may be at it.
+        // Only one comparison runs at a time, and the one of the worker may be running.
         if !kept.all().contains("is at it") || began.elapsed() > DEADLINE {
             break kept;
         }
@@ -207,13 +208,13 @@ async fn keys_stay_before_their_time_and_while_something_of_the_sale_is_on_its_w
     assert!(on_sale.stdout.contains("it is not delisted"), "{on_sale:?}");
 }
 
-/// After the keys are gone, whatever happens to an order changes MySQL only, makes no key and waits for nothing.
+/// After the keys are removed, changes of an order affect MySQL only. They create no key, and wait for nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn releases_replays_and_dead_letters_of_a_removed_sale_change_mysql_only() {
     let (fixture, program, store) = open().await;
     let worker = fixture.worker("w").start();
     sell_three(&fixture, &store).await;
-    // Refused: a second order of user 1, which the tutorial's script let through.
+    // A second order of user 1, which the tutorial's script admitted, is refused.
     fixture.add_order(11, 1, 7).await;
     fixture.settled().await;
     program.run("voucher delist --voucher 7 --yes").expect(0);
@@ -224,12 +225,12 @@ async fn releases_replays_and_dead_letters_of_a_removed_sale_change_mysql_only()
     program.run("order event paid 2 --ref p2 --yes").expect(0);
     program.run("order event refunded 2 --yes").expect(0);
     assert_eq!(fixture.mysql_stock(7).await, stock + 2);
-    // An old entry that comes again: its order is there, or is refused once more.
+    // Old entries are processed again: their orders exist, or are refused once more.
     program.run("replay --from -1h --to 0s --yes").expect(0);
     fixture.add_order(11, 1, 7).await;
     fixture.settled().await;
     assert_eq!(fixture.mysql_stock(7).await, stock + 2, "nothing is released twice");
-    // Entries that were buried late: one is put back and written, one is cancelled for good.
+    // Two entries were buried late: one is requeued and written, the other one is cancelled for good.
     worker.stop().await;
     let mut letters = Vec::new();
     for id in [21, 22] {
@@ -266,7 +267,7 @@ async fn releases_replays_and_dead_letters_of_a_removed_sale_change_mysql_only()
     fixture.judge().await;
 }
 
-/// Kills a command when it has come to a request to Redis that holds these bytes.
+/// Kills a command at its first request to Redis that contains these bytes.
 async fn killed_at(fixture: &Fixture, line: &str, bytes: &[u8]) {
     let redis = Proxy::start(fixture.redis.port()).await.expect("a proxy");
     let urls = [redis.url_for(&fixture.redis), fixture.mysql.url()];
@@ -303,7 +304,7 @@ async fn what_was_killed_between_any_two_steps_is_completed_by_the_same_command(
     let line = "voucher delist --voucher 7 --remove-keys --yes";
     killed_at(&fixture, line, remove.as_bytes()).await;
     assert_eq!(keys_of_7(&fixture).await.len(), 4, "killed before its keys went");
-    // After its keys went, before that was noted.
+    // The command is killed after it removed the keys, and before it noted that.
     killed_at(&fixture, line, b"$3\r\nSET\r\n$19\r\ntidegate:reconciled").await;
     assert!(keys_of_7(&fixture).await.is_empty());
     let again = program.run(line).expect(0);

@@ -1,4 +1,5 @@
-//! `tidegate doctor` when the servers are sound, and the orders are not: each of these once looked well.
+//! Tests of `tidegate doctor` when the servers are healthy and the orders are not. Each of these states once passed the
+//! checks.
 
 use std::time::Duration;
 
@@ -8,16 +9,16 @@ use crate::fixture::{Fixture, GROUP, STREAM, until};
 
 const WELL: &str = "The servers are set up well, and nothing waits for long.";
 
-/// What it says, and with which code it ends.
+/// The exit code of `tidegate doctor`, and its output.
 fn doctor(fixture: &Fixture) -> (Option<i32>, String) {
     let output = fixture.tidegate(&["doctor"]);
     (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// What stands in the heartbeat of a worker that lives, for as long as a test wants it to.
+/// The key of the heartbeat of a live worker, which a test can keep.
 const HEARTBEAT: &str = "tidegate:worker:w";
 
-/// A fixture with a voucher that 5 of 100 units were sold of. Its worker has ended, and its heartbeat is still there.
+/// A fixture that has sold 5 of a voucher's 100 units. Its worker has ended, and its heartbeat remains.
 async fn after_a_sale() -> Fixture {
     let fixture = Fixture::with_own_mysql().await;
     fixture.load(7, 100).await;
@@ -38,7 +39,7 @@ async fn redis_that_has_forgotten_a_sale_is_an_error() {
     let fixture = after_a_sale().await;
     let (code, text) = doctor(&fixture);
     assert!(code == Some(0) && text.contains(WELL) && text.contains("tidegate audit"), "{text}");
-    // Neither of these is on sale: one is over, one is sold out.
+    // Two vouchers are not on sale: the sale of one is over, the other one is sold out.
     fixture.load(8, 10).await;
     fixture.load(9, 1).await;
     for sql in [
@@ -66,7 +67,7 @@ async fn redis_that_has_forgotten_a_sale_is_an_error() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_memory_that_is_full_is_an_error_and_a_warning_before_that() {
     let fixture = after_a_sale().await;
-    // So much that what connections take does not count.
+    // The value is so large that the memory of the connections does not matter.
     fixture.call("SETRANGE filling 50000000 x").await;
     let info = fixture.call("INFO memory").await.as_string().expect("a text");
     let used = info.lines().find_map(|line| line.strip_prefix("used_memory:")?.trim().parse::<u64>().ok());
@@ -85,7 +86,7 @@ async fn a_memory_that_is_full_is_an_error_and_a_warning_before_that() {
 #[tokio::test(flavor = "multi_thread")]
 async fn each_key_that_keeps_people_from_buying_is_named() {
     let fixture = after_a_sale().await;
-    // Nobody has bought it yet.
+    // The voucher has no buyer yet.
     fixture.load(8, 10).await;
     for voucher in [7, 8] {
         for (wrong, told) in [
@@ -184,7 +185,7 @@ async fn entries_that_nobody_writes_are_warnings() {
     let died = "warning  redis  1 pending entry in progress when worker processes died; the most: 3 crashes";
     assert!(text.contains(died), "{text}");
 
-    // What a living worker has written down.
+    // The note of a live worker about its set-aside entries.
     fixture.call(&format!("XGROUP CREATECONSUMER {STREAM} {GROUP} w-0")).await;
     fixture.call("SET tidegate:worker:w somebody").await;
     let notice = |lasting_s: u32| {
@@ -199,7 +200,7 @@ async fn entries_that_nobody_writes_are_warnings() {
         assert_eq!(text.contains(told), is_told, "{text}");
     }
 
-    // Ages go by the ids of entries.
+    // The ages are computed from the ids of entries.
     let now_ms = std::time::UNIX_EPOCH.elapsed().expect("a time").as_millis() - 20_000;
     fixture.call("DEL stream.orders").await;
     fixture.call(&format!("XGROUP CREATE {STREAM} {GROUP} 0 MKSTREAM")).await;
@@ -216,7 +217,7 @@ async fn notes_that_somebody_else_has_overwritten_stop_no_worker_and_are_named()
     for notes in ["deaths", "set_aside"] {
         fixture.call(&format!("SET {STREAM}.{notes} x")).await;
     }
-    // Of what no living worker has set aside, nobody asks.
+    // The notes about crashes and set-aside entries are read only while a worker is alive.
     fixture.call("SET tidegate:worker:w somebody").await;
     let (code, text) = doctor(&fixture);
     for notes in ["deaths", "set_aside"] {
@@ -263,7 +264,7 @@ async fn whoever_holds_rows_that_others_wait_for_is_named() {
         "1 transaction waits for row locks of others; the oldest transaction that holds locks and does not wait is \
                          connection {id}, for "
     );
-    // The server shows its transactions as they were at the last look, until nobody has looked for 0.1 s.
+    // The server shows its transactions as of the last query, until there was no query for 0.1 s.
     let look = || async {
         tokio::time::sleep(Duration::from_millis(150)).await;
         doctor(&fixture).1
@@ -292,7 +293,7 @@ async fn keys_with_other_names_are_not_taken_for_lost_data() {
     assert!(text.contains("do not rebuild Redis") && !text.contains("lost data"), "{text}");
 }
 
-/// What `tidegate status` says, and with which code it ends.
+/// The exit code of `tidegate status`, and its output.
 fn status(fixture: &Fixture) -> (Option<i32>, String) {
     let output = fixture.tidegate(&["status"]);
     (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
@@ -314,7 +315,7 @@ async fn a_dead_fleet_is_an_error_while_anything_needs_a_worker_and_a_warning_ot
         }
     };
     says(1, "error", ", and voucher 7 is on sale");
-    // A sale that is paused needs none, as before a takeover.
+    // A paused sale needs no worker, for example before a takeover.
     assert!(fixture.tidegate(&["pause", "--voucher", "7", "--yes"]).status.success());
     says(0, "warning", "; no sale is open");
     fixture.add_order(6, 1_006, 7).await;
@@ -325,7 +326,7 @@ async fn a_dead_fleet_is_an_error_while_anything_needs_a_worker_and_a_warning_ot
     let json: serde_json::Value = serde_json::from_slice(&json.stdout).expect("JSON");
     assert_eq!(json["no_worker"]["level"], "error", "{json:#}");
 
-    // A worker that is paused from its start has read nothing yet, and lives.
+    // A worker that is paused from its start on has read nothing yet, and is alive.
     fixture.call("SET tidegate:pause maintenance").await;
     let worker = fixture.worker("idle").start();
     worker.says("paused: nothing is read").await;

@@ -1,4 +1,4 @@
-//! The gate over HTTP: what a caller sends, and what it is told.
+//! Tests of the gate over HTTP: requests and answers.
 
 mod beside_worker;
 mod callers;
@@ -38,11 +38,11 @@ pub struct Answer {
     pub status: u16,
     pub headers: HeaderMap,
     pub text: String,
-    /// Null where the text is no JSON.
+    /// The body, or null if it is no JSON.
     pub body: Value,
 }
 
-/// Where a gate listens, by its log.
+/// The address on which a gate listens, as its log names it.
 pub async fn listening(gate: &Worker) -> SocketAddr {
     gate.says("gate listens address=").await;
     let log = gate.log();
@@ -50,7 +50,7 @@ pub async fn listening(gate: &Worker) -> SocketAddr {
     address.split_whitespace().next().expect("an address").parse().expect("an address")
 }
 
-/// Where a gate listens that answers without TLS, and has reached Redis.
+/// The address of a gate without TLS that has reached Redis.
 pub async fn address_of(gate: &Worker) -> SocketAddr {
     let address = listening(gate).await;
     until("it has reached Redis", || async {
@@ -71,7 +71,7 @@ pub async fn ask(
     ask_on(stream, method, path, headers, body).await.expect("an answer")
 }
 
-/// Asks on a connection that is there, of whatever kind.
+/// Sends a request on an open connection of any kind.
 pub async fn ask_on<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     stream: S,
     method: Method,
@@ -97,7 +97,7 @@ pub async fn post(address: SocketAddr, body: &Value) -> Answer {
     ask(address, Method::POST, "/orders", &[("Content-Type", "application/json")], &body.to_string()).await
 }
 
-/// The problem that is told, and its status.
+/// The status and the type of the problem that the gate answers.
 pub async fn refused(address: SocketAddr, body: Value) -> (u16, String) {
     let answer = post(address, &body).await;
     assert_eq!(answer.headers["content-type"], "application/problem+json", "{:#}", answer.body);
@@ -210,7 +210,7 @@ async fn what_is_no_request_is_told_its_place_and_nobody_is_held_up_by_who_sends
     assert_eq!(wrong["errors"][0]["pointer"], "/voucherId", "{wrong:#}");
     assert_eq!(wrong["errors"][1]["pointer"], "/userId", "{wrong:#}");
 
-    // Two hundred who never end their heads or bodies; others are answered beside them.
+    // Two hundred clients never finish their heads or bodies; other clients are answered meanwhile.
     let mut slow = Vec::new();
     for nth in 0..200 {
         let mut stream = TcpStream::connect(address).await.expect("the gate listens");
@@ -253,7 +253,7 @@ async fn whoever_lost_the_answer_asks_again_with_the_id_and_has_one_order() {
         .await
         .expect("Redis answers");
     let order = json!({ "voucherId": "7", "userId": "1" });
-    // The gate knows its scripts from here on.
+    // After this order, the gate has loaded its scripts.
     assert_eq!(post(address, &json!({ "voucherId": "7", "userId": "9" })).await.status, 202);
     proxy.black_hole();
     until("it says that it is not ready", || async {

@@ -1,4 +1,4 @@
-//! A gate and a worker in one process.
+//! Tests of a gate and a worker in one process.
 
 use serde_json::json;
 
@@ -13,7 +13,7 @@ async fn a_worker_with_a_gate_sells_at_once_what_it_releases_itself() {
     let fixture = Fixture::open().await;
     let program = operator(&fixture);
     program.run("voucher load --voucher 7 --stock 1").expect(0);
-    // A moment so long that only the release ends it.
+    // This time is so long that only the release ends it.
     let plan = fixture.worker("w").set("GATE_LISTEN", "127.0.0.1:0").set("GATE_SOLD_OUT_MS", 10_000);
     let both = plan.start_with(&["worker", "--gate"]);
     let address = address_of(&both).await;

@@ -1,4 +1,5 @@
-//! Who may ask the gate, and how often. Addresses of loopback stand for callers and proxies: 127.0.0.1 is a listed proxy.
+//! Tests of callers: which may use the gate, and how often. Loopback addresses represent callers and proxies; 127.0.0.1
+//! is a listed proxy.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -24,7 +25,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// A sale of so many units of voucher 7, and a gate with these settings that believes the proxy.
+    /// A sale of this many units of voucher 7, and a gate with these settings that trusts the proxy.
     async fn open(stock: u32, settings: &[(&str, &str)]) -> Self {
         let fixture = Fixture::open().await;
         operator(&fixture).run(&format!("voucher load --voucher 7 --stock {stock}")).expect(0);
@@ -48,7 +49,7 @@ impl Scene {
         ask_on(stream, Method::POST, "/orders", &headers, &body.to_string()).await.expect("an answer")
     }
 
-    /// How often scripts were called, by which alone the gate admits.
+    /// The number of script calls. The gate admits orders with scripts only.
     async fn admissions(&self) -> u64 {
         self.fixture.calls_of("evalsha").await
     }
@@ -109,7 +110,7 @@ async fn who_the_user_is_a_header_says_of_listed_proxies_only_and_nobody_else_ca
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flood_by_one_address_is_refused_without_redis_and_holds_up_nobody_else() {
     let scene = Scene::open(1_000, &[("GATE_ATTEMPTS_BY_ADDRESS", "20/1h")]).await;
-    // What the caller invents stands to the left of what the proxy heard, and every request has another invention.
+    // Each request begins its chain with an invented address, before the address that the proxy appended.
     let flood = (0..200).map(async |nth: u32| {
         let chain = format!("203.0.113.{}, 10.9.{nth}.1, 198.51.100.7", nth % 250);
         let body = json!({ "voucherId": "7", "userId": 1_000 + nth });
@@ -144,7 +145,8 @@ async fn a_flood_by_one_address_is_refused_without_redis_and_holds_up_nobody_els
     let line = "tidegate_gate_requests_total{outcome=\"too-many-attempts\"} 200";
     assert!(metrics.text.lines().any(|found| found == line), "{}", metrics.text);
 
-    // Of one that is no proxy, the header says nothing: it changes its word each time, and not its address.
+    // The header of a client that is no proxy does not count: the client changes the header each time, and not its
+    // address.
     let strangers = (0..30).map(async |nth: u32| {
         let chain = format!("203.0.113.{nth}");
         let body = json!({ "voucherId": "7", "userId": 2_000 + nth });
@@ -184,7 +186,7 @@ async fn each_user_and_phone_has_its_attempts_and_the_refusal_names_which() {
     let refused = scene.post(STRANGER, &[], &order(1, None)).await;
     assert_eq!((refused.status, &refused.body["subject"]), (429, &json!("user")));
 
-    // As many as want, each with a phone of its own, and the first of them has not been forgotten.
+    // Any number of users may order, each with a phone of its own, and the gate still remembers the first one.
     let many = join_all((10..300).map(async |user: u32| {
         scene.post(STRANGER, &[], &order(user, Some(&format!("p{user}")))).await.status
     }));

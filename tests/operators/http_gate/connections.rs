@@ -1,4 +1,4 @@
-//! Callers who come by the hundred, and those who never take their answers: what is left for everybody else.
+//! Tests of hundreds of callers, and of callers that read no answers: the gate still serves the others.
 
 use std::{
     net::SocketAddr,
@@ -23,7 +23,7 @@ use crate::{
     order_event::operator,
 };
 
-/// Takes nothing of a hundred times more than the kernel keeps for it.
+/// A client that requests a hundred times more data than the kernel buffers, and reads none of it.
 async fn takes_nothing(address: SocketAddr) -> TcpStream {
     let socket = TcpSocket::new_v4().expect("a socket");
     socket.set_recv_buffer_size(2048).expect("a small one");
@@ -44,7 +44,7 @@ async fn takes_nothing(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Bytes that the kernel keeps for a client, by the addresses of both.
+/// The bytes that the kernel buffers for a client, by both addresses.
 fn unsent(from: SocketAddr, to: SocketAddr) -> u64 {
     let (from, to) = (format!(":{:04X}", from.port()), format!(":{:04X}", to.port()));
     let table = std::fs::read_to_string("/proc/net/tcp").expect("the kernel tells");
@@ -53,7 +53,7 @@ fn unsent(from: SocketAddr, to: SocketAddr) -> u64 {
     u64::from_str_radix(row[4].split(':').next().expect("a number"), 16).expect("a number")
 }
 
-/// Connections besides the one that asks.
+/// The number of connections, without that of this request.
 async fn others(address: SocketAddr) -> u64 {
     let page = ask(address, Method::GET, "/metrics", &[], "").await.text;
     let count = page.lines().find_map(|line| line.strip_prefix("tidegate_gate_connections "));
@@ -98,13 +98,13 @@ async fn callers_never_take_the_files_that_the_workers_beside_the_gate_need() {
     both.says("gate.connections exceeds the limit of open files").await;
     let address = address_of(&both).await;
     both.says("worker started").await;
-    // More than twice as many as there are places.
+    // There are more than twice as many orders as places.
     let orders = (1..=100)
         .map(async |user: i64| post(address, &json!({ "voucherId": "7", "userId": user })).await.status);
     assert!(join_all(orders).await.into_iter().all(|status| status == 202));
     until("they are written", || async { fixture.live_orders().await.len() == 100 }).await;
 
-    // They come, and ask nothing. Then the workers need new connections.
+    // The clients connect and send no request. Then the workers need new connections.
     let idle = join_all((0..350).map(|_| TcpStream::connect(address))).await;
     assert!(idle.iter().all(Result::is_ok), "those without a place wait in the kernel");
     let places = 300 - 256;
@@ -119,7 +119,7 @@ async fn callers_never_take_the_files_that_the_workers_beside_the_gate_need() {
     assert!(both.stop().await.success());
 }
 
-/// Callers to whom a process listens, by what it has open.
+/// The number of sockets that a process has open for its callers.
 fn sockets(process: &Worker, address: SocketAddr) -> usize {
     let port = format!(":{:04X}", address.port());
     let table = std::fs::read_to_string("/proc/net/tcp").expect("the kernel tells");
