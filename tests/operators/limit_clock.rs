@@ -1,4 +1,4 @@
-//! What is counted for limits is not forgotten because the clock of Redis was wrong for a while.
+//! Tests of limits after the clock of Redis was wrong for a while: no count is lost.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ async fn a_fleet_that_looks_while_the_clock_of_redis_is_a_month_ahead_forgets_no
     let counted =
         async || -> BTreeMap<String, String> { fixture.client.hgetall(USES).await.expect("Redis answers") };
     let before = counted().await;
-    // A day long ago: once it is gone, the fleet has looked.
+    // The window of this counter ended long ago: once the counter is gone, the fleet has compared.
     fixture.client.hset::<(), _, _>(USES, ("1:b", "19000:1:1")).await.expect("Redis answers");
     clock.set_ahead_by(MONTH_S).expect("the clock is set");
     let worker = fixture.worker("w").set("RECONCILE_EVERY_S", 1).start();

@@ -1,4 +1,4 @@
-//! `tidegate reconcile` and `tidegate audit` compare what is counted for limits with what orders hold.
+//! Tests of `tidegate reconcile` and `tidegate audit` for limits: they compare the counters with the orders.
 
 use std::{
     collections::BTreeMap,
@@ -34,7 +34,7 @@ async fn write(fixture: &Fixture, key: &str, field: &str, value: &str) {
     fixture.client.hset::<(), _, _>(key, (field, value)).await.expect("Redis answers");
 }
 
-/// What a look found of these kinds: the kind, the field, what is counted and what orders hold.
+/// The findings of a comparison: the kind, the field, the counted numbers and those of the orders.
 fn found(look: &Json) -> Vec<(String, String, String, String)> {
     let word = |value: &Json| value.as_str().unwrap_or("-").to_owned();
     let kinds = look["vouchers"].as_array().expect("vouchers").iter();
@@ -51,7 +51,7 @@ fn apart(kind: &str, field: &str, counted: &str, held: &str) -> (String, String,
     (kind.to_owned(), field.to_owned(), counted.to_owned(), held.to_owned())
 }
 
-/// A sale of voucher 7 with three live orders, two of them of one user.
+/// A sale of voucher 7 with three live orders. One user has two of them.
 async fn sale_with_limits(fixture: &Fixture, program: &Program) {
     program.run("limit set --voucher 7 --name mine --subject user --window sale --orders 3 --yes").expect(0);
     program
@@ -84,7 +84,8 @@ async fn counters_and_slots_that_somebody_changed_are_named_one_by_one_and_set_b
     let day = before["2:a"].split(':').next().expect("a window").to_owned();
     assert_eq!((before["2:a"].as_str(), before["u:1"].as_str()), (format!("{day}:2:3").as_str(), "3"));
 
-    // Too high, too low, missing, one of nobody, one that nobody can read; slots too many, too few, and of nobody.
+    // Counters that are too high, too low, missing, without an order, and unreadable; slots that are too many, too few,
+    // and without an order.
     write(&fixture, OWN, "2:a", &format!("{day}:5:9")).await;
     write(&fixture, OWN, "1:1", "0:1:3").await;
     fixture.client.hdel::<(), _, _>(OWN, "2:b").await.expect("Redis answers");
@@ -93,7 +94,7 @@ async fn counters_and_slots_that_somebody_changed_are_named_one_by_one_and_set_b
     write(&fixture, OWN, "u:1", "7").await;
     write(&fixture, OWN, "u:2", "2").await;
     write(&fixture, OWN, "u:9", "1").await;
-    // Nobody is checked against these: a day that is over, and a limit that is not there.
+    // No order is checked against these counters: their day is over, or their limit does not exist.
     for (field, value) in [("2:c", "19000:1:1"), ("9:1", "0:1:1")] {
         write(&fixture, OWN, field, value).await;
         before.insert(field.to_owned(), value.to_owned());
@@ -152,7 +153,7 @@ async fn a_counter_of_a_campaign_is_compared_with_the_orders_of_all_its_regions(
     program.run("reconcile").expect(0);
     program.run("reconcile --voucher 102").expect(0);
     assert_eq!(held(&fixture, COMMON).await["1:a"], "0:3:3");
-    // As many as one region has.
+    // The counter is as high as the uses of one region.
     write(&fixture, COMMON, "1:a", "0:2:2").await;
     let expected = [apart("limit_uses_mismatch", "1:a", "0:2:2", "0:3:3")];
     for look in ["reconcile --json", "reconcile --voucher 101 --json", "reconcile --voucher 102 --json"] {
@@ -193,7 +194,7 @@ async fn a_limit_that_was_passed_is_named_until_orders_end_and_one_that_was_lowe
     for user in 1..=3 {
         admit(101, user);
     }
-    // Redis loses what it has counted, and two more pass.
+    // Redis loses the counter, and two more orders pass the limit.
     fixture.client.hdel::<(), _, _>(COMMON, "1:a").await.expect("Redis answers");
     let last = [admit(102, 4), admit(102, 5)];
     until("all are written", || async { fixture.live_orders().await.len() == 5 }).await;
@@ -204,7 +205,7 @@ async fn a_limit_that_was_passed_is_named_until_orders_end_and_one_that_was_lowe
     assert_eq!(found(&look), both, "{look:#}");
     let dry = program.run("reconcile --repair --dry-run").expect(0);
     assert!(dry.stdout.contains("left: 1 difference of limit_passed"), "{dry:#?}");
-    // Nobody else passes, and it stays named.
+    // No other order passes, and the difference stays in the report.
     program.run("reconcile --repair --yes").expect(1);
     assert_eq!(held(&fixture, COMMON).await["1:a"], "0:5:5");
     for _ in 0..2 {
@@ -221,7 +222,7 @@ async fn a_limit_that_was_passed_is_named_until_orders_end_and_one_that_was_lowe
     until("they end", || async { fixture.live_orders().await.len() == 3 }).await;
     fixture.settled().await;
     program.run("reconcile").expect(0);
-    // Lowered since: nobody has passed it.
+    // The limit is lowered since: no order has passed it.
     program
         .run("limit set --campaign 5 --name phones --subject phone --window sale --orders 1 --yes")
         .expect(0);
@@ -279,7 +280,7 @@ async fn a_sale_that_goes_on_gives_no_false_alarm_and_a_counter_that_is_wrong_in
         assert_eq!(look.code, 0, "{look:#?}");
     }
     program.run("audit").expect(0);
-    // Also of one that every order moves.
+    // A comparison also finds a wrong counter that every order changes.
     let all: String = fixture.client.hget("seckill:uses:voucher:101", "1:").await.expect("Redis answers");
     assert!(all.starts_with("0:"), "{all}");
     fixture.redis_says(&["EVAL", MOVE, "1", "seckill:uses:voucher:101"]).await;
@@ -300,7 +301,7 @@ async fn a_sale_that_goes_on_gives_no_false_alarm_and_a_counter_that_is_wrong_in
     assert!(worker.stop().await.success());
 }
 
-/// Counts a thousand orders that nobody has.
+/// Adds a thousand orders that do not exist to a counter.
 const MOVE: &str = "local orders, units = string.match(redis.call('HGET', KEYS[1], '1:'), '^0:(%d+):(%d+)$') \
     return redis.call('HSET', KEYS[1], '1:', '0:' .. orders + 1000 .. ':' .. units + 1000)";
 
@@ -356,7 +357,7 @@ async fn an_order_that_ends_before_a_lost_counter_is_set_is_not_counted_for_ever
     fixture.settled().await;
     let counted = held(&fixture, OWN).await;
     let day = counted["2:a"].split(':').next().expect("a window").to_owned();
-    // Lost; of a day that is over; without the second slot.
+    // One counter is lost, one is of a day that is over, and one lacks the second slot.
     fixture.client.hdel::<(), _, _>(OWN, "1:1").await.expect("Redis answers");
     write(&fixture, OWN, "2:a", "19000:1:1").await;
     write(&fixture, OWN, "u:1", "1").await;
@@ -384,7 +385,7 @@ async fn a_journal_that_is_gone_or_cannot_be_read_lowers_no_counter_and_is_said(
     let fixture = Fixture::open().await;
     let program = operator(&fixture);
     sale_with_limits(&fixture, &program).await;
-    // In the journal and the stream only.
+    // The order is only in the journal and the stream.
     let order = program.run("admit --voucher 7 --user 4 --subject phone=d --json").expect(0).json();
     let order = order["order"].as_str().expect("an id").to_owned();
     let before = held(&fixture, OWN).await;

@@ -1,4 +1,5 @@
-//! Two gates over HTTP and a caller of the bare script sell one voucher at once: together they pass no limit.
+//! Test of two gates over HTTP and a caller of the script that sell one voucher at the same time: together they pass no
+//! limit.
 
 use std::collections::BTreeMap;
 
@@ -26,18 +27,18 @@ const KEYS: [&str; 7] = [
     "seckill:uses:voucher:7",
 ];
 const ASKED: i64 = 600;
-/// All together, of each user, and of each phone: orders, and units of a phone.
+/// The limits: orders of all users together, orders of each user, and orders and units of each phone.
 const OF_ALL: i64 = 80;
 const OF_USER: i64 = 3;
 const OF_PHONE: (i64, i64) = (4, 6);
 const PHONES: i64 = 29;
 
-/// Someone who asks the `nth` time: a user, a phone, and so many units.
+/// The `nth` request: a user, a phone, and a number of units.
 fn asking(nth: i64) -> (i64, String, i64) {
     (1 + nth % 41, format!("p{}", nth % PHONES), 1 + nth % 2)
 }
 
-/// Whether the script, called as any producer may call it, admits.
+/// Whether the script admits the order if a producer calls it directly.
 async fn script_admits(fixture: &Fixture, order: i64) -> bool {
     let (user, phone, units) = asking(order);
     let numbers = [order, user, 7, units].map(|number| number.to_string());
@@ -46,7 +47,7 @@ async fn script_admits(fixture: &Fixture, order: i64) -> bool {
     reply.as_i64() == Some(0) && !reply.is_array()
 }
 
-/// Orders and units of the stream, by what `group` says of an entry.
+/// The orders and units of the stream, grouped by `group`.
 async fn sold(
     fixture: &Fixture,
     group: impl Fn(&BTreeMap<String, String>) -> String,
@@ -62,7 +63,7 @@ async fn sold(
     sold
 }
 
-/// The phone is what the second limit counted by: `1,0,1 2,20000,p3 3,0,`.
+/// The phone of an entry, from its uses of limits: `1,0,1 2,20000,p3 3,0,`. The second limit counts by phone.
 fn phone(fields: &BTreeMap<String, String>) -> String {
     let used = fields["uses"].split(' ').find(|used| used.starts_with("2,")).expect("it is counted");
     used.rsplit(',').next().expect("a value").to_owned()
@@ -97,7 +98,7 @@ async fn two_gates_and_a_caller_of_the_script_together_pass_no_limit() {
         assert!([202, 409].contains(&answer.status), "{:#}", answer.body);
         answer.status == 202
     };
-    // One phone takes all that it may have before the others come.
+    // One phone gets all the orders that it may have before the others come.
     let (first, others): (Vec<i64>, Vec<i64>) =
         (1..=ASKED).partition(|nth| asking(*nth).1 == "p0" && *nth <= OF_PHONE.0 * PHONES);
     for nth in &first {

@@ -1,4 +1,4 @@
-//! Subjects that somebody chose who means no good, at the commands and at the gate over HTTP: refused by name, and nothing is written.
+//! Tests of hostile subjects, in commands and at the gate over HTTP: each is refused by name, and nothing is written.
 
 use std::{collections::BTreeMap, ffi::OsStr, os::unix::ffi::OsStrExt};
 
@@ -12,17 +12,17 @@ use crate::{
     program::{Program, Run},
 };
 
-/// What is no name of a subject and no value of one.
+/// Texts that are neither a valid name of a subject nor a valid value.
 const HOSTILE: [&str; 12] =
     ["", " ", "a b", "\"", "a'b", "<voucher>", "<owner>", "#complete", "#limited", "*", "a;b,c", "ü"];
 
-/// Everything that Redis holds, as it says itself.
+/// The content of all keys, as Redis' own digest.
 async fn digest(fixture: &Fixture) -> String {
     let digest: BTreeMap<String, String> = {
         let keys = fixture.call("KEYS *").await.into_array();
         let mut all = BTreeMap::new();
         for key in keys.iter().filter_map(fred::types::Value::as_string) {
-            // The order ids that gates take in advance, and names of processes, are no orders.
+            // The other keys hold order ids that gates allocated, and names of processes. They change without an order.
             if key.starts_with("seckill:") || key.starts_with("stream.") {
                 all.insert(key.clone(), format!("{:?}", fixture.redis_says(&["DUMP", &key]).await));
             }
@@ -32,7 +32,7 @@ async fn digest(fixture: &Fixture) -> String {
     format!("{digest:?}")
 }
 
-/// A sale under a limit of phones, and one of the rate of devices.
+/// A sale with a limit of phones, and a rate limit of devices.
 async fn open() -> (Fixture, Program) {
     let fixture = Fixture::open().await;
     let program = operator(&fixture);
@@ -65,7 +65,7 @@ async fn hostile_subjects_are_refused_by_the_commands_and_nothing_is_written() {
         }
         let set = ["limit", "set", "--voucher", "7", "--window", "sale", "--orders", "1"];
         for flags in [["--name", "a", "--subject", hostile], ["--name", hostile, "--subject", "phone"]] {
-            // These are subjects, and a name.
+            // These two are valid subjects, and one is a valid name.
             if ["*", "user"].contains(&hostile) {
                 continue;
             }
@@ -106,7 +106,7 @@ async fn hostile_subjects_are_refused_over_http_by_their_places_and_nothing_is_w
         let body = json!({ "voucherId": "7", "userId": "1", "subjects": { "phone": value } });
         assert_eq!(post(address, &body).await.status, 422);
     }
-    // What is not UTF-8 is no JSON; nor is half of a pair of surrogates a text.
+    // A body that is not UTF-8 is no JSON, and half of a surrogate pair is no text.
     let json_type = [("Content-Type", "application/json")];
     let cut = r#"{"voucherId":"7","userId":"1","subjects":{"phone":"\ud800"}}"#;
     let answer = ask(address, Method::POST, "/orders", &json_type, cut).await;

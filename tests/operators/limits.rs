@@ -1,4 +1,4 @@
-//! Limits, from the command that admits to the row in MySQL and back.
+//! Tests of limits, from the command that admits to the row in MySQL and back.
 
 use fred::interfaces::{ClientLike, HashesInterface, KeysInterface, SetsInterface, StreamsInterface};
 
@@ -61,7 +61,7 @@ async fn two_orders_of_a_user_are_written_in_their_slots_and_what_one_used_comes
     fixture.judge().await;
     let status = program.run("status --json").expect(0).json();
     assert_eq!(status["vouchers"][0]["redis"], 97, "{status:#}");
-    // Units come and go under the name that the stock has.
+    // Units are added and taken under the name that the stock has now.
     program.run("voucher add --voucher 7 --units 5 --yes").expect(0);
     program.run("voucher take --voucher 7 --units 3 --yes").expect(0);
     let again = program.run("voucher load --voucher 7 --stock 50").expect(1);
@@ -116,7 +116,8 @@ async fn limits_are_set_before_the_sale_and_changed_in_it_and_taken_away() {
     program.run("admit --voucher 7 --user 1 --subject phone=a").expect(0);
     program.run("admit --voucher 7 --user 2 --subject phone=a").expect(1);
 
-    // The same again does nothing; other numbers go on with what was counted; another subject counts from zero.
+    // The same limit again changes nothing. A limit with other numbers keeps its counters; with another subject, it
+    // counts from zero.
     assert!(program.run(phones).expect(0).stdout.contains("nothing to change"));
     program.run(&phones.replace("--orders 1", "--orders 2")).expect(0);
     program.run("admit --voucher 7 --user 2 --subject phone=a").expect(0);
@@ -140,7 +141,7 @@ async fn limits_are_set_before_the_sale_and_changed_in_it_and_taken_away() {
     let refused = program.run("limit set --voucher 7 --name n6 --window sale --orders 100 --yes").expect(1);
     assert!(refused.stdout.contains("would have 9 limits together, and 8 are the most"), "{refused:#?}");
 
-    // Redis forgets them: it is seen, and any of the same commands brings them back.
+    // Redis loses the limits: a command reports that, and each of these commands restores them.
     fixture.client.del::<(), _>("seckill:limits:voucher:7").await.expect("Redis answers");
     let listed = program.run("limit list --voucher 7").expect(1);
     assert!(listed.stdout.contains("Redis has OTHER limits"), "{listed:#?}");
@@ -158,7 +159,7 @@ async fn limits_are_set_before_the_sale_and_changed_in_it_and_taken_away() {
         fixture.client.mget(vec!["seckill:stock:7", "seckill:limited:7"]).await.expect("Redis answers");
     assert_eq!((stocks, since().await), (vec![Some(7), None], None));
     program.run("admit --voucher 7 --user 9").expect(0);
-    // What was taken away stays in the table, and its number is not used again.
+    // Removed limits stay in the table, and their numbers are not used again.
     let rows =
         sqlx::query_scalar::<_, i64>("SELECT COUNT(*) FROM tidegate_limit WHERE removed_at IS NOT NULL");
     assert_eq!(rows.fetch_one(&fixture.pool).await.expect("MySQL answers"), 9);
@@ -218,7 +219,7 @@ async fn what_comes_past_the_limits_is_buried_and_what_came_before_them_is_writt
     assert!(worker.stop().await.success());
 }
 
-/// A plain XADD, past the script that asks for limits.
+/// Adds an order by a plain XADD, without the script that checks limits.
 async fn add_past_the_limits(fixture: &Fixture, order: &str, user: &str) {
     let fields = vec![("userId", user), ("voucherId", "7"), ("id", order)];
     let added = fixture.client.xadd::<(), _, _, _, _>("stream.orders", false, None::<()>, "*", fields);
@@ -292,7 +293,7 @@ async fn an_order_from_before_the_limits_that_mysql_lost_is_written_again_withou
     sqlx::raw_sql(lose).execute(&fixture.pool).await.expect("MySQL does it");
     let repaired = program.run("reconcile --repair --yes").expect(0);
     assert!(repaired.stdout.contains("1 entry appended anew"), "{repaired:#?}");
-    // The repair writes it, or the worker does, whichever reads the new entry first.
+    // Either the repair or the worker writes the order, whichever reads the new entry first.
     until("it is written again", || async { fixture.live_orders().await.len() == 1 }).await;
     fixture.settled().await;
     fixture.judge().await;
@@ -338,7 +339,7 @@ async fn redis_is_emptied_and_a_rebuild_restores_limits_counters_and_slots() {
     fixture.judge().await;
     let refused = program.run("admit --voucher 7 --user 4 --subject phone=a --json").expect(1).json();
     assert_eq!(refused["outcome"], "over_limit", "{refused}");
-    // What was restored comes back with its order, once.
+    // When the order is cancelled, its restored uses are released, once.
     let worker = fixture.worker("w").start();
     program
         .run(&format!("order event cancelled {} --yes", first["order"].as_str().expect("an id")))
@@ -363,7 +364,7 @@ async fn a_sale_with_limits_is_delisted_and_its_dead_orders_are_released() {
     let order = program.run("admit --voucher 7 --user 1 --subject phone=a --json").expect(0).json();
     let pending = program.run("pending list --json");
     assert_eq!(pending.code, 0, "{pending:#?}");
-    // Its row is away, so the order dies.
+    // The voucher has no row in MySQL, so the order becomes a dead letter.
     sqlx::query("UPDATE tb_seckill_voucher SET voucher_id = 8")
         .execute(&fixture.pool)
         .await
@@ -426,7 +427,8 @@ async fn a_repair_brings_back_what_orders_used_and_gives_it_back_with_those_that
             fixture.client.hget("seckill:uses:voucher:7", field).await.expect("Redis answers");
         held.unwrap_or_default()
     };
-    // Redis lost the note of one; MySQL lost another; a service ended the third by its own hand.
+    // Redis lost the note of the first order, MySQL lost the second, and a service cancelled the third directly in the
+    // tables.
     let of_note = |note: &str| {
         note.split_once("\"slot\":").map(|(_, limited)| limited.trim_end_matches('}').to_owned())
     };
@@ -460,7 +462,7 @@ async fn a_repair_brings_back_what_orders_used_and_gives_it_back_with_those_that
         sqlx::query_scalar(uses).bind(&orders[1]).fetch_one(&fixture.pool).await.expect("MySQL has it again");
     assert!(uses.ends_with(",b"), "{uses}");
     fixture.judge().await;
-    // The phone of the one that ended may buy again, the others not.
+    // The phone of the order that ended may buy again; the others may not.
     program.run("admit --voucher 7 --user 2 --subject phone=c").expect(0);
     program.run("admit --voucher 7 --user 2 --subject phone=b").expect(1);
 }
@@ -480,7 +482,7 @@ async fn counters_of_windows_that_are_over_are_swept_and_the_others_stay() {
     program.run("admit --voucher 7 --user 1 --subject phone=a").expect(0);
     let kept: std::collections::BTreeMap<String, String> =
         fixture.client.hgetall("seckill:uses:voucher:7").await.expect("Redis answers");
-    // A day long ago, the limit that was taken away, and a day to come.
+    // Counters of a day long ago, of the limit that was removed, and of a day in the future.
     let written = vec![("1:b", "19000:1:1"), ("2:1", "0:1:1"), ("1:c", "9999999:1:1")];
     fixture.client.hset::<(), _, _>("seckill:uses:voucher:7", written).await.expect("Redis answers");
     let worker = fixture.worker("w").set("RECONCILE_EVERY_S", 1).start();
@@ -552,7 +554,7 @@ async fn a_limit_of_a_sale_that_is_on_is_asked_about_and_says_who_is_refused_fro
     let fixture = Fixture::open().await;
     let program = operator(&fixture);
     let set = |flags: &str| format!("limit set --voucher 7 --name {flags}");
-    // Before the sale, nobody is refused who was not before.
+    // Before the sale, a new limit refuses no caller that was not refused before.
     program.run(&set("early --subject user --window sale --orders 9")).expect(0);
     program.run("limit remove --voucher 7 --name early --yes").expect(0);
     program.run("voucher load --voucher 7 --stock 10").expect(0);
@@ -569,7 +571,7 @@ async fn a_limit_of_a_sale_that_is_on_is_asked_about_and_says_who_is_refused_fro
     terminal.types("y");
     assert_eq!(terminal.ends().0, 0);
     program.run("admit --voucher 7 --user 2").expect(3);
-    // Who is refused already is not named again; with --yes, it is said all the same.
+    // Callers that are refused already are not named again. With --yes, the command prints the warning nevertheless.
     let hours = program.run(&set("hours --subject phone --window 1h --orders 9 --dry-run")).expect(0);
     assert!(!hours.stdout.contains("refused from now on"), "{hours:#?}");
     let ips = program.run(&set("ips --subject ip --window sale --orders 9 --yes")).expect(0);

@@ -1,4 +1,4 @@
-//! What RFC 9112 and RFC 9110 ask of a server, sent byte by byte.
+//! Tests of the rules of RFC 9112 and RFC 9110 for servers, with requests sent byte by byte.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -17,7 +17,8 @@ use crate::{
 
 const GOOD: &str = r#"{"voucherId":"7","userId":"1"}"#;
 
-/// Sends these bytes, and reads until the gate closes the connection. It may close it before it has taken all of them.
+/// Sends these bytes, and reads until the gate closes the connection. The gate may close it before it has read all of
+/// them.
 async fn send(address: SocketAddr, bytes: &[u8], ends_its_half: bool) -> String {
     let mut stream = TcpStream::connect(address).await.expect("the gate listens");
     let _sent = stream.write_all(bytes).await;
@@ -39,7 +40,7 @@ fn request(line: &str, headers: &[&str], body: &str) -> String {
 async fn a_request_that_breaks_a_rule_of_http_is_refused_at_once() {
     let fixture = Fixture::open().await;
     operator(&fixture).run("voucher load --voucher 7 --stock 10").expect(0);
-    // Longer than any test waits: what is refused at once does not wait for a body.
+    // This time is longer than any test waits: a request that is refused at once does not wait for its body.
     let plan = fixture.worker("gate").set("GATE_LISTEN", "127.0.0.1:0").set("GATE_READ_MS", 60_000);
     let gate = plan.start_as("gate");
     let address = address_of(&gate).await;
@@ -66,7 +67,7 @@ async fn a_request_that_breaks_a_rule_of_http_is_refused_at_once() {
         (post, vec!["Host: gate", json, &length, "Content-Encoding: identity"], GOOD, "202 "),
         (post, vec!["Host: gate", json, "Content-Length: 16385"], "", "413 too-large"),
         (post, vec!["Host: gate", json, "Content-Length: 1000000000000"], "", "413 too-large"),
-        // Of a body that is sent all the same, the sender hears why it is refused.
+        // If the client sends the body nevertheless, it still gets the reason for the refusal.
         (post, vec!["Host: gate", json, "Content-Length: 524288"], &large, "413 too-large"),
     ] {
         let answer = send(address, request(line, &headers, body).as_bytes(), false).await;
@@ -91,7 +92,7 @@ async fn a_client_that_ends_its_half_after_the_request_gets_its_answer() {
     let plan = worker_plan(&proxy.url_for(&fixture.redis), &fixture.mysql.url(), "gate", folder.path());
     let gate = plan.set("GATE_LISTEN", "127.0.0.1:0").start_as("gate");
     let address = address_of(&gate).await;
-    // The end of the half arrives long before Redis has answered.
+    // The client closes its sending half long before Redis has answered.
     let hold = proxy.hold_when("seckill:journal:7");
     let length = format!("Content-Length: {}", GOOD.len());
     let headers = ["Host: gate", "Content-Type: application/json", &length];

@@ -1,4 +1,4 @@
-//! Requests that are sent again under an `Idempotency-Key`.
+//! Tests of requests that are repeated with an `Idempotency-Key`.
 
 use std::net::SocketAddr;
 
@@ -17,12 +17,12 @@ use crate::{
     order_event::operator,
 };
 
-/// What a user asks for.
+/// The body of a user's request.
 fn order(user: i64) -> Value {
     json!({ "voucherId": "7", "userId": user })
 }
 
-/// An order of each of so many users, each under a key of its own: `k-1` and so on. Their ids.
+/// Buys for this many users, each with a key of its own: `k-1` and so on. Returns the order ids.
 async fn buy(address: SocketAddr, users: i64) -> Vec<String> {
     let mut ids = Vec::new();
     for user in 1..=users {
@@ -38,7 +38,7 @@ async fn post_under(address: SocketAddr, key: &str, body: &Value) -> Answer {
     ask(address, Method::POST, "/orders", &headers, &body.to_string()).await
 }
 
-/// Milliseconds for which each key is remembered.
+/// The milliseconds for which Redis still keeps each key.
 async fn remembered_ms(fixture: &Fixture) -> Vec<i64> {
     let keys: Vec<String> = fixture.call("KEYS seckill:idempotency:*").await.convert().expect("keys");
     let pttl = async |key: String| fixture.client.pttl::<i64, _>(key).await.expect("Redis answers");
@@ -57,7 +57,7 @@ async fn a_request_that_is_sent_again_under_its_key_is_the_same_order_at_any_gat
     let addresses = [address_of(&gates[0]).await, address_of(&gates[1]).await];
     let order = json!({ "voucherId": "7", "userId": "1" });
 
-    // Twenty times at once, at both gates: the user may have five orders, and has one.
+    // Twenty requests at once, at both gates: the user may have five orders, and gets one.
     let answers = (0..20).map(|nth| post_under(addresses[nth % 2], "k-1", &order));
     let answers = join_all(answers).await;
     let ids: Vec<&Value> = answers.iter().map(|answer| &answer.body["orderId"]).collect();
@@ -70,7 +70,8 @@ async fn a_request_that_is_sent_again_under_its_key_is_the_same_order_at_any_gat
     let entries: u64 = fixture.client.xlen("stream.orders").await.expect("Redis answers");
     assert_eq!(entries, 1);
 
-    // In quotes, as the header has it, it is the same; with another body it is refused; another user's is another key.
+    // A key in quotes, as the header defines it, is the same key. With another body, it is refused. The same key of
+    // another user is another key.
     assert_eq!(post_under(addresses[1], "\"k-1\"", &order).await.body["orderId"], *ids[0]);
     let two = json!({ "voucherId": "7", "userId": "1", "quantity": 2 });
     let other = post_under(addresses[0], "k-1", &two).await;
@@ -130,8 +131,8 @@ async fn an_unsure_answer_names_the_order_of_its_key() {
     assert!(gate.stop().await.success());
 }
 
-/// What Redis holds of an order of voucher 7, and of the key that it was asked for under, is gone, as a failover loses what the
-/// promoted replica had not received.
+/// Deletes an order of voucher 7 and its idempotency key from Redis, as a failover loses data that the promoted replica
+/// had not received.
 async fn lose(fixture: &Fixture, order: &str, user: &str, has_units: bool) {
     let keys: Vec<String> =
         fixture.call(&format!("KEYS seckill:idempotency:7:{user}:*")).await.convert().expect("keys");
@@ -141,7 +142,7 @@ async fn lose(fixture: &Fixture, order: &str, user: &str, has_units: bool) {
     if has_units {
         fixture.redis_says(&["INCR", "seckill:stock:7"]).await;
     } else {
-        // Somebody else has bought them meanwhile.
+        // Other users have bought the units meanwhile.
         fixture.redis_says(&["SET", "seckill:stock:7", "0"]).await;
     }
 }
@@ -166,13 +167,13 @@ async fn whoever_asks_again_after_a_failover_lost_the_key_is_told_of_the_order_t
         assert_eq!(answer.headers["location"], format!("/orders/{id}?voucher=7"));
     };
 
-    // Only the key and the note are gone.
+    // Only the key and the note are lost.
     let keys: Vec<String> = fixture.call("KEYS seckill:idempotency:7:1:*").await.convert().expect("keys");
     let _: u64 = fixture.client.del(keys).await.expect("Redis answers");
     fixture.redis_says(&["HDEL", "seckill:journal:7", &ids[0]]).await;
     is_first(&post_under(second, "k-1", &order(1)).await, &ids[0]);
 
-    // All of it is gone, and Redis admits a second order, which MySQL refuses.
+    // Every trace in Redis is lost, so Redis admits a second order, which MySQL refuses.
     lose(&fixture, &ids[2], "3", true).await;
     let again = post_under(second, "k-3", &order(3)).await;
     assert_eq!(again.status, 202, "{:#}", again.body);
@@ -183,7 +184,8 @@ async fn whoever_asks_again_after_a_failover_lost_the_key_is_told_of_the_order_t
     .await;
     is_first(&post_under(second, "k-3", &order(3)).await, &ids[2]);
 
-    // The gate has seen that its connections broke, as in a failover: it looks before it lets Redis admit another order.
+    // The gate has noticed that its connections broke, as in a failover. So it queries MySQL before it lets Redis admit
+    // another order.
     let entries: u64 = fixture.client.xlen("stream.orders").await.expect("Redis answers");
     lose(&fixture, &ids[4], "5", true).await;
     proxy.cut_connections().await;
@@ -194,7 +196,8 @@ async fn whoever_asks_again_after_a_failover_lost_the_key_is_told_of_the_order_t
     is_first(&post_under(second, "k-5", &order(5)).await, &ids[4]);
     assert_eq!(fixture.client.xlen::<u64, _>("stream.orders").await.expect("Redis answers"), entries);
 
-    // All of it is gone, and all is sold. A gate whose connections did not break does not ask MySQL for everybody in a rush.
+    // Every trace in Redis is lost, and all is sold. A gate whose connections did not break does not query MySQL for
+    // every caller of a rush.
     let units = fixture.redis_stock(7).await.expect("a stock");
     lose(&fixture, &ids[1], "2", false).await;
     let refused = post_under(first, "k-2", &order(2)).await;
@@ -202,7 +205,7 @@ async fn whoever_asks_again_after_a_failover_lost_the_key_is_told_of_the_order_t
     is_first(&post_under(second, "k-2", &order(2)).await, &ids[1]);
     fixture.redis_says(&["SET", "seckill:stock:7", &units.to_string()]).await;
 
-    // Whoever has an order that Redis knows, and asks for another one under another key, gets none.
+    // A user with an order that Redis knows requests another one under another key, and gets none.
     for address in [first, second] {
         let refused = post_under(address, "k-other", &order(4)).await;
         assert_eq!((refused.status, &refused.body["type"]), (409, &json!("/problems/second-order")));
@@ -227,7 +230,7 @@ async fn a_gate_that_begins_after_the_failover_looks_for_the_row_before_redis_ad
         copy.get::<Option<i64>, _>("seckill:stock:7").await.ok().flatten() == Some(10)
     })
     .await;
-    // The replica hears nothing of the orders.
+    // The replica receives nothing of the orders.
     copy.custom::<String, _>(CustomCommand::new_static("REPLICAOF", None, false), vec!["NO", "ONE"])
         .await
         .expect("promoted");
@@ -246,7 +249,7 @@ async fn a_gate_that_begins_after_the_failover_looks_for_the_row_before_redis_ad
     };
     again(1, &ids[0]).await;
     assert_eq!(copy.get::<i64, _>("seckill:stock:7").await.expect("Redis answers"), 10);
-    // Others have bought all units meanwhile.
+    // Other users have bought all units meanwhile.
     copy.set::<(), _, _>("seckill:stock:7", 0, None, None, false).await.expect("Redis answers");
     again(2, &ids[1]).await;
     let refused = post_under(address, "k-3", &order(3)).await;
@@ -275,7 +278,7 @@ async fn where_a_user_may_hold_several_orders_a_new_key_is_a_new_order_also_afte
     until("both have rows", || async { fixture.live_orders().await.len() == 2 }).await;
     fixture.settled().await;
 
-    // Keys and the first note are lost; the second note is one that a repair has written.
+    // The keys and the first note are lost; a repair has written the second note.
     let keys: Vec<String> = fixture.call("KEYS seckill:idempotency:*").await.convert().expect("keys");
     let _: u64 = fixture.client.del(keys).await.expect("Redis answers");
     fixture.redis_says(&["HDEL", "seckill:journal:7", &ids[0]]).await;
@@ -293,7 +296,7 @@ async fn where_a_user_may_hold_several_orders_a_new_key_is_a_new_order_also_afte
         assert_eq!((second.status, &second.body["outcome"]), (202, &json!("admitted")), "{:#}", second.body);
         assert!(!ids.iter().any(|id| second.body["orderId"] == **id), "{:#}", second.body);
     }
-    // Nor is a refusal of a third one taken for the first.
+    // The refusal of a third order is not taken for the answer about the first.
     let third = post_under(address, "third", &order(2)).await;
     assert_eq!((third.status, &third.body["type"]), (409, &json!("/problems/over-limit")));
     until("all have rows", || async { fixture.live_orders().await.len() == 5 }).await;

@@ -1,4 +1,4 @@
-//! What became of an order, asked at the gate.
+//! Tests of the gate's page for the state of an order.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ async fn a_caller_asks_the_gate_what_became_of_the_order_that_it_admitted() {
     assert_eq!((waiting.status, &waiting.body["state"]), (200, &json!("waiting")), "{:#}", waiting.body);
     assert_eq!(waiting.body["order"], admitted.body["orderId"]);
 
-    // Whoever listens hears of the change.
+    // A client that listens receives the change.
     let mut listener = TcpStream::connect(address).await.expect("the gate listens");
     let (path, query) = place.split_once('?').expect("the voucher");
     let head = format!("GET {path}/events?{query} HTTP/1.1\r\nHost: gate\r\n\r\n");
@@ -64,7 +64,7 @@ async fn a_caller_asks_the_gate_what_became_of_the_order_that_it_admitted() {
 async fn the_location_of_an_order_leads_to_it_however_many_vouchers_and_orders_there_are() {
     let fixture = Fixture::open().await;
     let program = operator(&fixture);
-    // Without the voucher, only the journals of those with the highest ids are looked into, and 500 entries.
+    // Without the voucher, the search reads only the journals of the vouchers with the highest ids, and 500 entries.
     for voucher in 1..=18 {
         program.run(&format!("voucher load --voucher {voucher} --stock 2")).expect(0);
     }

@@ -1,4 +1,4 @@
-//! What the gate counts.
+//! Tests of the gate's metrics.
 
 use std::{
     collections::BTreeSet,

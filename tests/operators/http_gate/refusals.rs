@@ -1,4 +1,4 @@
-//! What the gate logs while Redis refuses every caller.
+//! Tests of the gate's log while Redis refuses all requests.
 
 use nix::sys::signal::Signal;
 use serde_json::json;
@@ -18,7 +18,8 @@ async fn a_redis_that_refuses_everybody_does_not_fill_the_log_of_the_gate() {
         user += 1;
         post(address, &json!({ "voucherId": "7", "userId": user })).await
     };
-    // The gate has ids in progress from here on, so that the orders themselves are refused, and later the ids.
+    // From here on, the gate holds a block of order ids. So Redis refuses the orders themselves, and later the order
+    // ids.
     assert_eq!(ask().await.status, 202);
     for (setting, value) in [("min-replicas-to-write", "1"), ("maxmemory", "1")] {
         fixture.redis_says(&["CONFIG", "SET", setting, value]).await;
@@ -38,7 +39,7 @@ async fn a_redis_that_refuses_everybody_does_not_fill_the_log_of_the_gate() {
     assert!(log.contains("NOREPLICAS") && log.contains("OOM"), "{log}");
     gate.signal(Signal::SIGTERM);
     assert!(gate.ended().await.success());
-    // All others are told of in sums, at the end of each minute or of the process.
+    // All other refusals are logged as sums, at the end of each minute or of the process.
     let log = gate.log();
     let sums = log.lines().filter(|line| line.contains("more callers were refused for this reason"));
     let counts = sums.map(|line| {

@@ -1,4 +1,4 @@
-//! Regions of a campaign, asked for by their names.
+//! Tests of orders for regions of a campaign, by their names.
 
 use hyper::Method;
 use serde_json::json;
@@ -33,11 +33,11 @@ async fn a_region_is_asked_for_by_its_name_and_an_unknown_one_is_refused_by_it()
     let half = post(address, &json!({ "campaignId": "5", "userId": 3 })).await;
     assert_eq!((half.status, &half.body["errors"][0]["pointer"]), (422, &json!("/region")));
 
-    // One that joins later is found within a second, though somebody asked for it before.
+    // A region that joins later is found within a second, although a caller requested it before.
     std::fs::write(&file, "west,103,1\n").expect("a file");
     program.run(&format!("campaign load --campaign 5 --regions {}", file.display())).expect(0);
     until("it is found", || async { post(address, &order("west", 3)).await.status == 202 }).await;
-    // A Redis that was emptied and filled again knows the regions, too.
+    // A Redis that was emptied and rebuilt has the regions, too.
     let worker = fixture.worker("w").start();
     until("all are written", || async { fixture.live_orders().await.len() == 3 }).await;
     assert!(worker.stop().await.success());

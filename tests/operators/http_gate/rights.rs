@@ -1,4 +1,5 @@
-//! A gate whose users of Redis and MySQL may do no more than `config/redis-users.acl` and `config/mysql-users.sql` allow.
+//! Tests of a gate whose users of Redis and MySQL have only the rights of `config/redis-users.acl` and
+//! `config/mysql-users.sql`.
 
 use std::collections::BTreeMap;
 
@@ -72,7 +73,7 @@ const NOTE_REFUSED: &str = "a change of the list of partitions does not wait for
 async fn a_gate_that_may_not_write_its_note_says_so_once_and_admits_all_the_same() {
     let fixture = Fixture::open().await;
     operator(&fixture).run("voucher load --voucher 7 --stock 2").expect(0);
-    // As in files of before, which do not have the pattern of these notes.
+    // ACL files of earlier versions do not have the pattern of these notes.
     let keys =
         "~seckill:* ~stream.orders* ~icr:order:* ~tidegate:partitions ~tidegate:pause ~tidegate:worker:*";
     fixture.call(&format!("ACL SETUSER old on >CHANGE-ME +@all resetkeys {keys}")).await;

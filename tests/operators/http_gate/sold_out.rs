@@ -1,4 +1,4 @@
-//! Most callers of a rush hear that all is sold, for a moment without Redis.
+//! Tests of the gate's memory of sold-out vouchers: for a moment, it refuses most requests of a rush without Redis.
 
 use serde_json::json;
 
@@ -10,7 +10,7 @@ async fn sold_out_is_told_without_redis_for_a_moment_and_never_to_who_names_an_o
     let fixture = Fixture::open().await;
     let program = operator(&fixture);
     program.run("voucher load --voucher 7 --stock 1").expect(0);
-    // So long that it does not end by itself in this test.
+    // The gate remembers "sold out" for longer than this test takes.
     let gate = fixture.worker("gate").set("GATE_LISTEN", "127.0.0.1:0").set("GATE_SOLD_OUT_MS", 10_000);
     let gate = gate.start_as("gate");
     let address = address_of(&gate).await;
@@ -22,7 +22,8 @@ async fn sold_out_is_told_without_redis_for_a_moment_and_never_to_who_names_an_o
     let first = post(address, &order(1)).await;
     assert_eq!(first.status, 202, "one unit was left: {:#}", first.body);
     assert_eq!(refused(address, order(2)).await, told(409, "sold-out"));
-    // Somebody else adds a unit. Callers hear of it only when the moment is over, but for whoever names an order.
+    // An operator adds a unit. Until the time is over, the gate still answers "sold out", except to a caller that names
+    // an order.
     program.run("voucher add --voucher 7 --units 1 --yes").expect(0);
     assert_eq!(refused(address, order(3)).await, told(409, "sold-out"));
     let named = json!({ "voucherId": "7", "userId": 3, "orderId": "4711" });

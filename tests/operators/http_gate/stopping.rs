@@ -1,4 +1,4 @@
-//! How the gate ends: whom it still lets in, whom it still answers, and what its exit code says.
+//! Tests of the gate's stop: the connections and requests that it still accepts, and its exit code.
 
 use std::time::{Duration, Instant};
 
@@ -18,12 +18,12 @@ use crate::{
     order_event::operator,
 };
 
-/// A user whose number stands in no other request.
+/// A user whose number is in no other request.
 const BUYER: i64 = 987_654_321;
 
-/// A gate with an order on its way to Redis, which the proxy holds.
+/// A gate with a request to Redis that the proxy holds.
 struct OnTheWay {
-    // Dropped before the fixture, which holds its log.
+    // This field comes before the fixture, which holds the log, so that it is dropped first.
     gate: Worker,
     fixture: Fixture,
     hold: Hold,
@@ -44,7 +44,7 @@ impl OnTheWay {
         }
         let hold = proxy.hold_when(BUYER.to_string());
         let body = json!({ "voucherId": "7", "userId": BUYER });
-        // Of those who lost their connection, nobody asks what became of them.
+        // A test in which the client loses its connection does not read this answer.
         let answer = tokio::spawn(async move { post(address, &body).await });
         hold.reached().await.expect("it is on its way");
         Self { gate, fixture, hold, answer, _proxy: proxy }
@@ -72,7 +72,7 @@ async fn at_a_stop_readyz_says_so_first_and_callers_are_let_in_until_that_is_hea
     assert_eq!((ready.status, ready.text.as_str()), (503, "not ready\nstopping\n"));
     let order = post(address, &json!({ "voucherId": "7", "userId": "1" })).await;
     assert_eq!((order.status, order.headers["connection"].as_bytes()), (202, &b"close"[..]));
-    // Whoever has a connection still uses it, once.
+    // A client that has a connection still uses it, once.
     idle.write_all(b"GET /livez HTTP/1.1\r\nHost: gate\r\n\r\n").await.expect("it is read");
     let mut last = String::new();
     idle.read_to_string(&mut last).await.expect("an answer, and the end");

@@ -1,4 +1,4 @@
-//! The gate over TLS: who is let in, and what happens to everybody else.
+//! Tests of the gate over TLS: the clients that may connect, and the refusal of all others.
 
 use std::{
     fs,
@@ -38,7 +38,7 @@ use crate::{
 const GOOD: &str = r#"{"voucherId":"7","userId":"1"}"#;
 const JSON: [(&str, &str); 1] = [("Content-Type", "application/json")];
 
-/// A client that trusts an authority, and shows a certificate where it has one.
+/// A client that trusts an authority, and presents a certificate if it has one.
 fn client(trusts: &Certificates, shows: Option<&Certificates>) -> TlsConnector {
     let mut roots = RootCertStore::empty();
     roots
@@ -58,7 +58,7 @@ fn client(trusts: &Certificates, shows: Option<&Certificates>) -> TlsConnector {
     TlsConnector::from(Arc::new(configuration))
 }
 
-/// A client that shows a certificate whatever it is worth.
+/// A client that presents a certificate of any kind.
 fn showing(
     trusts: &Certificates,
     certificate: CertificateDer<'static>,
@@ -147,7 +147,7 @@ async fn hundreds_of_slow_handshakes_hold_up_nobody_and_are_let_go_of_in_time_an
     let address = ready(&gate, &trusting).await;
     let slow = async |nth: usize| {
         let mut stream = TcpStream::connect(address).await.expect("the gate listens");
-        // Nothing, the first byte of a handshake, or the head of one that never comes.
+        // The client sends nothing, the first byte of a handshake, or the head of a record that never comes.
         stream.write_all(&[22, 3, 1, 1, 0][..[0, 1, 5][nth % 3]]).await.expect("it is read");
         stream
     };
@@ -218,7 +218,7 @@ async fn a_file_that_cannot_be_used_is_told_at_the_start_with_its_setting_and_sh
     }
 }
 
-/// A certificate of version 1, which names no use and no name of a server: that is what `openssl` makes without extensions.
+/// A certificate of version 1, which names neither a use nor a server. `openssl` creates it without extensions.
 fn of_version_1(folder: &Path) -> (PathBuf, PathBuf) {
     let [key, request, certificate] = ["v1.key", "v1.csr", "v1.pem"].map(|name| folder.join(name));
     let openssl = |line: &str, files: &[&Path]| {
@@ -233,7 +233,7 @@ fn of_version_1(folder: &Path) -> (PathBuf, PathBuf) {
     openssl("ecparam -name prime256v1 -genkey -noout -out FILE", &[&key]);
     openssl("req -new -key FILE -subj /CN=localhost -out FILE", &[&key, &request]);
     openssl("x509 -req -in FILE -key FILE -days 2 -out FILE", &[&request, &key, &certificate]);
-    // Some of its releases write the key in a form of its own.
+    // Some versions of openssl write the key in a form of their own.
     openssl("pkcs8 -topk8 -nocrypt -in FILE -out FILE", &[&key, &request]);
     (certificate, request)
 }

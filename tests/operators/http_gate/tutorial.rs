@@ -1,4 +1,4 @@
-//! The tutorial's front end against the gate.
+//! Test of the tutorial's front end with the gate.
 
 use hyper::Method;
 use serde_json::json;
