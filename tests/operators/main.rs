@@ -1,4 +1,4 @@
-//! What operators type and see: the commands, on real servers and real terminals.
+//! Tests of the operators' commands, on real servers and real terminals.
 
 #[path = "../browser/mod.rs"]
 mod browser;

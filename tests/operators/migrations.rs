@@ -1,4 +1,4 @@
-//! What `tidegate migrate` answers; what it does to the tables is tested beside `schema.rs`.
+//! Tests of `tidegate migrate`: its output. `schema.rs` tests its changes of the tables.
 
 use std::process::Output;
 
@@ -16,7 +16,7 @@ const TUTORIAL: &str = concat!(
 fn migrate(url: &str, args: &[&str]) -> Output {
     program()
         .env("TIDEGATE_MYSQL_URL", url)
-        // Where nothing is: a line for the log must not reach whatever runs on this machine.
+        // No server listens there: the log line must not reach another Redis on this machine.
         .env("TIDEGATE_REDIS_URL", "redis://127.0.0.1:1")
         .arg("migrate")
         .args(args)
@@ -100,7 +100,7 @@ async fn a_missing_database_is_named_with_what_to_type() {
     assert!(error.contains("_nowhere") && error.contains("CREATE DATABASE"), "{error}");
 }
 
-/// Runs the program on these servers, to its end.
+/// Runs the program on these servers to its end.
 fn tidegate(redis: &str, mysql: &str, args: &[&str]) -> Output {
     let mut command = program();
     command.env("TIDEGATE_REDIS_URL", redis).env("TIDEGATE_MYSQL_URL", mysql);

@@ -1,4 +1,4 @@
-//! What all commands have in common that change something: real servers, and a terminal where a person would have one.
+//! Tests of the common behaviour of all commands that change something: real servers, and a terminal for the operator.
 
 use std::{
     collections::BTreeMap,
@@ -26,14 +26,14 @@ use crate::{
 };
 
 const NOWHERE: &str = "mysql://nobody@127.0.0.1:1/hmdp";
-/// Unix time in milliseconds of entries that are old enough to go: 2023.
+/// The time of entries that are old enough to be deleted, in Unix milliseconds: 2023.
 const LONG_AGO: u64 = 1_700_000_000_000;
 
 fn with_stores(redis_url: &str, mysql_url: &str) -> Program {
     Program::with_flags(&["--redis-url", redis_url, "--mysql-url", mysql_url])
 }
 
-/// A Redis whose stream holds so many old entries, which the group has acknowledged.
+/// A Redis whose stream holds this many old entries, which the group has acknowledged.
 async fn redis_with_old_entries(count: u64) -> (RedisServer, Client) {
     let server = RedisServer::start().unwrap();
     let client = redis(&server.url()).await;
@@ -46,13 +46,13 @@ async fn redis_with_old_entries(count: u64) -> (RedisServer, Client) {
     (server, client)
 }
 
-/// Words with spaces in them.
+/// Sends a command whose words may contain spaces.
 async fn typed(client: &Client, words: &[&str]) -> Value {
     let command = CustomCommand::new(words[0], None, false);
     client.custom(command, words[1..].to_vec()).await.expect("Redis answers")
 }
 
-/// Everything that Redis holds, byte for byte.
+/// All data of Redis, byte for byte.
 async fn dump(client: &Client) -> BTreeMap<String, Value> {
     let mut all = BTreeMap::new();
     for key in call::<Vec<String>>(client, "KEYS *").await {
@@ -61,7 +61,7 @@ async fn dump(client: &Client) -> BTreeMap<String, Value> {
     all
 }
 
-/// What the log has of a command, newest last: outcome, counts.
+/// The log entries of a command, newest last: outcome and counts.
 fn logged(program: &Program, command: &str) -> Vec<(String, Json)> {
     let log = program.run("log --last 1000 --json").expect(0).json();
     let lines = log.as_array().expect("an array").iter().filter(|line| line["command"] == command);
@@ -132,7 +132,7 @@ async fn without_a_terminal_and_without_yes_nothing_is_changed_and_the_error_say
     ] {
         assert!(none.contains(part), "{part}: {none}");
     }
-    // Nodes that are too young as a whole: nothing is deleted, and a line of the log counts nothing.
+    // The remaining nodes of the stream are too young as a whole: nothing is deleted, and the log line shows no count.
     program.run("prune stream --yes").expect(0);
     let log = program.run("log").expect(0).stdout;
     assert!(log.contains("900 deleted") && !log.contains(" 0 deleted"), "{log}");
@@ -177,7 +177,7 @@ async fn prune_stream_says_which_group_holds_it_back_and_deletes_nothing_that_is
     let told = program.run("prune stream --dry-run").expect(0);
     assert!(told.all().contains(&format!("group slow has read nothing after {}", at(700))), "{told:?}");
 
-    // One entry of another group is pending.
+    // One entry is pending in another group.
     call::<Value>(&client, &format!("XGROUP CREATE stream.orders held {}", at(349))).await;
     call::<Value>(&client, "XREADGROUP GROUP held c COUNT 1 STREAMS stream.orders >").await;
     let pending = program.run("prune stream --dry-run").expect(0);
@@ -206,7 +206,7 @@ async fn long_work_shows_how_far_it_is_and_ctrl_c_ends_it_after_the_step_in_prog
     let proxy = Proxy::start(server.port()).await.unwrap();
     let through = with_stores(&proxy.url_for(&server), NOWHERE);
     let program = with_stores(&server.url(), NOWHERE);
-    // The scripts are there, so that the first request with this name of it is a step.
+    // This loads the scripts, so that the first request with EVALSHA is a step of the work.
     program.run("prune stream --yes --older-than 9000d").expect(0);
     call::<String>(&client, "CONFIG RESETSTAT").await;
     let held = proxy.hold_when("EVALSHA");
@@ -248,7 +248,8 @@ async fn a_command_that_was_killed_is_seen_in_the_log_and_one_that_failed_says_w
     child.wait().unwrap();
     assert_eq!(logged(&program, "prune"), [("began".to_owned(), Json::Null)]);
 
-    // A second signal does not wait for the step; the log is told, because Redis answers others.
+    // A second signal does not wait for the step. The command still writes its log line, because Redis answers other
+    // requests.
     let held = proxy.hold_when("EVALSHA");
     let mut terminal = Terminal::start(&through.command(&["prune", "stream", "--yes"]));
     held.reached().await.unwrap();
@@ -272,7 +273,7 @@ async fn a_log_that_cannot_be_written_is_no_reason_to_leave_the_work_undone() {
     assert!(run.stderr.contains("will not show all of this") && run.stderr.contains("WRONGTYPE"), "{run:?}");
     assert_eq!(call::<u64>(&client, "XLEN stream.orders").await, 100);
 
-    // What makes room works where there is none.
+    // A command that makes room also works without free memory.
     let (server, client) = redis_with_old_entries(1000).await;
     call::<String>(&client, "CONFIG SET maxmemory 1mb").await;
     let run = with_stores(&server.url(), NOWHERE).run("prune stream --yes").expect(0);
@@ -317,7 +318,7 @@ async fn every_change_leaves_a_line_and_what_changes_nothing_leaves_none() {
     ];
     assert_eq!(lines, expected);
     assert!(log[0]["who"].as_str().unwrap().contains('@'), "{log}");
-    // An empty database needs no defaults for columns of others.
+    // In an empty database, no column of another program needs a default.
     let steps = tidegate_orders::schema::all_steps().filter(|change| !change.what.starts_with("give "));
     assert_eq!(log[0]["counts"]["steps"], steps.count(), "{log}");
 }
@@ -330,7 +331,7 @@ async fn what_would_be_lost_by_loading_is_asked_about() {
     let run = |args: &[&str], end: &str| program.run_with(&[&load[..], &[end], args].concat(), &[]);
     run(&[], "2037-01-01T00:00:00Z").expect(0);
     call::<String>(&redis(&server.url()).await, "FLUSHDB").await;
-    // MySQL has it, with another end.
+    // MySQL has the voucher, with another end of its sale.
     let asked = run(&[], "2036-01-01T00:00:00Z").expect(2);
     assert!(asked.stderr.contains("Load voucher 320 anyway?"), "{asked:?}");
     let dry = run(&["--dry-run"], "2036-01-01T00:00:00Z").expect(0);

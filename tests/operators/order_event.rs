@@ -1,4 +1,4 @@
-//! `tidegate order event`: what is said of orders reaches their rows, and the command knows what came of it.
+//! Tests of `tidegate order event`: events reach the rows of their orders, and the command learns their outcomes.
 
 use std::{ops::RangeInclusive, process::Stdio};
 
@@ -19,7 +19,7 @@ async fn with_orders(orders: RangeInclusive<i64>) -> Fixture {
     with_unpaid_orders(1_000, orders).await
 }
 
-/// A fixture with so many units of voucher 1 loaded, and unpaid orders of it, each of a user with its number.
+/// A fixture with this many units of voucher 1, and unpaid orders of it. The user of each order has its number.
 pub async fn with_unpaid_orders(stock: i64, orders: RangeInclusive<i64>) -> Fixture {
     let fixture = Fixture::open().await;
     fixture.load(1, stock).await;
@@ -42,7 +42,7 @@ pub async fn count(fixture: &Fixture, table_and_condition: &'static str) -> i64 
     sqlx::query_scalar(sqlx::AssertSqlSafe(sql)).fetch_one(&fixture.pool).await.expect("MySQL answers")
 }
 
-/// Words of the events in the stream.
+/// The kinds of the events in the stream.
 async fn events_in_stream(fixture: &Fixture) -> Vec<String> {
     let all = fixture.redis_says(&["XRANGE", STREAM, "-", "+"]).await;
     let entries: Vec<(String, Vec<(String, String)>)> = all.convert().expect("entries");
@@ -76,7 +76,7 @@ async fn each_command_moves_its_order_and_says_where_it_is_then() {
     }
     assert_eq!((fixture.mysql_stock(1).await, fixture.redis_stock(1).await), (999, Some(999)));
 
-    // Every payment has a home.
+    // Every payment is recorded, also one that comes too late.
     let late = program.run("order event paid 1 --ref p-2 --yes --json").expect(1).json();
     let late = &late["orders"][0];
     assert_eq!(
@@ -102,7 +102,7 @@ async fn each_command_moves_its_order_and_says_where_it_is_then() {
     let log = program.run("log --json --last 1").expect(0).json();
     assert_eq!((&log[0]["command"], &log[0]["counts"]["applied"]), (&"order event".into(), &1.into()));
 
-    // A refund that names no payment is not that of a later one.
+    // A refund that names no payment does not refund a later payment.
     let due = "Its payment late has to be refunded.";
     program.run("order event paid 3 --ref late --yes").expect(1);
     assert!(program.run("order show 3").expect(0).stdout.contains(due));
@@ -131,7 +131,7 @@ async fn a_rejected_event_ends_with_1_and_says_why() {
         let event = &json["orders"][0];
         assert_eq!((&event["outcome"], &event["reason"]), (&"rejected".into(), &reason.into()), "{json:#}");
     }
-    // MySQL does not know it, but somebody says whose it is.
+    // MySQL does not know the order, but the operator names its user and voucher.
     let unknown = program.run("order event used 77 --user 77 --voucher 1 --yes").expect(1);
     assert!(unknown.stdout.contains("because there is no such order"), "{unknown:?}");
     assert!(worker.stop().await.success());
@@ -141,7 +141,7 @@ async fn a_rejected_event_ends_with_1_and_says_why() {
 async fn a_payment_that_has_to_go_back_is_said_to_be_so_however_often_it_is_sent() {
     let fixture = with_orders(1..=3).await;
     let (program, worker) = (operator(&fixture), fixture.worker("w").start());
-    // Somebody has paid with a wrong user. MySQL knows the right one from then on.
+    // A payment with a wrong user is recorded. MySQL has the right user from then on.
     let wrong = [("event", "paid"), ("orderId", "1"), ("userId", "2"), ("voucherId", "1"), ("ref", "p")];
     fixture.add(&wrong).await;
     fixture.settled().await;
@@ -154,13 +154,13 @@ async fn a_payment_that_has_to_go_back_is_said_to_be_so_however_often_it_is_sent
         assert_eq!(json["orders"][0]["outcome"], "refund_due", "{json:#}");
         assert_eq!(status(&fixture, 1).await, 1, "it stays unpaid");
     }
-    // Among those of a file, too.
+    // A payment that must be refunded is also reported among those of a file.
     program.run("order event paid 2 --ref a --yes").expect(0);
     let file = fixture.file("paid.csv", "1,p\n2,a\n3,c\n");
     let told = program.run(&format!("order event paid --file {} --yes", file.display())).expect(1).stdout;
     assert!(told.contains("paid for 3 orders: 1 applied, 1 unchanged, 1 to be refunded"), "{told}");
     assert!(told.contains("line 1, order 1: this payment has to be refunded"), "{told}");
-    // Once it has gone back, it has not to go back again.
+    // A payment that was refunded does not have to be refunded again.
     program.run("order event refunded 1 --payment p --yes").expect(0);
     let run = program.run("order event paid 1 --ref p --yes").expect(0);
     assert!(run.stdout.contains("order 1: unchanged"), "{run:?}");
@@ -298,7 +298,7 @@ async fn ctrl_c_ends_it_after_the_page_in_progress_and_it_says_from_which_line_o
     assert!(line.contains("order event paid --file ") && line.contains(" --from-line 201"), "{shown}");
     assert_eq!(events_in_stream(&fixture).await.len(), 200);
 
-    // Killed in the middle of a page, as far as the command knows: the reply is lost.
+    // From the command's point of view, it is interrupted in the middle of a page, because the reply is lost.
     let worker = fixture.worker("w").start();
     let dropped = proxy.drop_next_reply("500220");
     let lost = through.run(&format!("order event paid --file {path} --from-line 201 --yes"));
@@ -315,7 +315,7 @@ async fn ctrl_c_ends_it_after_the_page_in_progress_and_it_says_from_which_line_o
     assert_eq!(count(&fixture, "tb_voucher_order WHERE status = 2").await, 250);
     assert_eq!(count(&fixture, "tidegate_event WHERE outcome NOT IN ('applied', 'unchanged')").await, 0);
 
-    // All is in the stream: what is left is to look.
+    // Everything is in the stream: only waiting is left, so the command names the command that shows the progress.
     assert!(worker.stop().await.success());
     let mut terminal = Terminal::start(&through.command(&["order", "event", "used", "500001", "--yes"]));
     terminal.shows("0/1");
@@ -365,7 +365,7 @@ async fn a_store_that_goes_away_leaves_no_doubt_what_is_in_the_stream() {
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_appended_while_a_worker_lives_that_knows_no_events() {
     let fixture = with_orders(1..=1).await;
-    // As a worker of the version before events stands there.
+    // A worker of the version before events is alive.
     fixture.redis_says(&["XGROUP", "CREATECONSUMER", STREAM, GROUP, "old-0"]).await;
     let heartbeat = "pid 7 on shop since 2026-01-01T00:00:00Z, heartbeat 10000 ms (00000000)";
     fixture.redis_says(&["SET", "tidegate:worker:old", heartbeat, "PX", "60000"]).await;

@@ -1,4 +1,4 @@
-//! `tidegate order show` and `tidegate order find`: orders in every state of their lives, on real servers.
+//! Tests of `tidegate order show` and `tidegate order find`, with orders in all states, on real servers.
 
 use serde_json::Value as Json;
 use tidegate_lab::Proxy;
@@ -26,7 +26,7 @@ fn quick(fixture: &Fixture, name: &str) -> WorkerPlan {
         .set("WORKER_HEARTBEAT_TTL_MS", 600)
 }
 
-/// What is told of an order, whose fate is this.
+/// The report of an order, which must have this fate.
 #[track_caller]
 fn shown(fixture: &Fixture, question: &str, fate: &str) -> Json {
     let run = operator(fixture).run(&format!("order show {question} --json")).expect(0);
@@ -73,7 +73,7 @@ async fn an_order_is_followed_from_its_admission_to_its_row() {
     let entry = told["entries"][0]["id"].as_str().expect("an id").to_owned();
     fixture.judge_except(&[format!("{STREAM} has 1 entries, and no group {GROUP}")]).await;
 
-    // In progress in a worker that lives, then dies.
+    // The entry is in progress at a worker, which is killed later.
     let proxy = Proxy::start(fixture.redis.port()).await.expect("a proxy");
     let hold = proxy.hold_reply_when("lock:order:");
     let victim = quick(&fixture, "victim").set("REDIS_URL", proxy.url_for(&fixture.redis)).start();
@@ -135,7 +135,7 @@ async fn an_order_is_followed_from_its_admission_to_its_row() {
 async fn refusals_dead_letters_and_stolen_ids_are_told_with_what_can_be_done() {
     let fixture = Fixture::open().await;
     fixture.open_sale().await;
-    // Twelve units in MySQL, many more in Redis.
+    // MySQL has twelve units, and Redis offers many more.
     for order in 100..113 {
         fixture.admit(order, order, SHORT, 1).await;
     }
@@ -143,7 +143,7 @@ async fn refusals_dead_letters_and_stolen_ids_are_told_with_what_can_be_done() {
     fixture.add_order(201, 7, PLENTY).await;
     let unknown = fixture.add(&[("userId", "9"), ("voucherId", "999"), ("id", "300")]).await;
     let stolen = fixture.add(&[("userId", "8"), ("voucherId", "1"), ("id", "200")]).await;
-    // Its fields are packed into one when it is buried, because the first has a name of ours.
+    // When this entry is buried, its fields are packed into one, because its first field has a name that Tidegate uses.
     fixture.add(&[("dead:fields", "x"), ("userId", "9"), ("voucherId", "999"), ("id", "302")]).await;
     let no_order = fixture.add(&[("userId", "x"), ("voucherId", "1"), ("id", "301")]).await;
     says(&shown(&fixture, "301", "undelivered"), "It is no order (the field userId");
@@ -186,7 +186,7 @@ async fn refusals_dead_letters_and_stolen_ids_are_told_with_what_can_be_done() {
     assert_eq!(told["letters"][0]["entry"], stolen, "{told:#}");
     fixture.judge().await;
 
-    // An operator buries one that was given to a consumer which is not there any more.
+    // An operator buries an entry that was delivered to a consumer which does not exist any more.
     fixture.admit(400, 40, PLENTY, 1).await;
     fixture.hand_over("ghost", 1).await;
     let flags = ["pending", "bury", "--consumer", "ghost", "--why", "asked for", "--yes"];
@@ -260,7 +260,7 @@ async fn what_was_released_or_lost_is_told_apart_and_a_lost_order_can_be_brought
     }
     fixture.judge().await;
 
-    // Pending, and its payload is deleted.
+    // The entry is pending, and its payload is deleted.
     let gone = fixture.add_order(30, 30, PLENTY).await;
     fixture.hand_over("ghost", 1).await;
     fixture.call(&format!("XDEL {STREAM} {gone}")).await;
@@ -280,7 +280,7 @@ async fn an_order_without_a_trace_is_unknown_and_what_was_not_searched_is_said()
     operator.run("order find --user 1").expect(1);
 
     fixture.load(PLENTY, 10_000).await;
-    // An id of ours tells where to look, whatever has come since.
+    // An order id of Tidegate shows where to search, whatever was added since.
     let admitted = operator.run("admit --voucher 1 --user 5 --json").expect(0).json();
     let order = admitted["order"].as_str().expect("an id").to_owned();
     fixture.call("DEL seckill:journal:1").await;
@@ -289,7 +289,7 @@ async fn an_order_without_a_trace_is_unknown_and_what_was_not_searched_is_said()
     }
     let told = shown(&fixture, &order, "undelivered");
     assert!(told["made_ms"].is_number(), "{told:#}");
-    // Another id does not.
+    // An id of another program does not show that.
     let cut = operator.run("order show 1000 --scan 100 --json").expect(1).json();
     says(&cut, "of the stream, only 100 entries were searched, the latest down to");
     assert_eq!(commands(&cut), ["tidegate order show 1000 --scan 10000"]);
@@ -446,7 +446,7 @@ async fn orders_of_a_voucher_without_a_row_and_without_buyers_are_found_by_their
     let worker = quick(&fixture, "w").start();
     fixture.settled().await;
     assert!(worker.stop().await.success());
-    // An older voucher, of another program: nobody else knows it.
+    // Another program sold an older voucher, which is unknown everywhere else.
     for sql in [
         "INSERT INTO tb_voucher_order (id, user_id, voucher_id) VALUES (91, 9, 77), (92, 10, 77), (93, 9, 78)",
         "INSERT INTO tidegate_refusal (order_id, user_id, voucher_id, quantity, reason, entry_id) \
@@ -511,7 +511,7 @@ async fn an_order_that_is_neither_live_nor_cancelled_is_called_so() {
         assert_eq!(found["orders"][0]["is"], is, "{found:#}");
     }
     let contradictory = ["order 90: slot Some(1) and status 4", "order 91: slot None and status 1"];
-    // Whoever changed the rows has changed no stock.
+    // The program that changed the rows did not change the stock.
     fixture
         .judge_except(
             &[&contradictory[..], &["voucher 1: Some(100000) loaded, 1 sold, 99997 left in MySQL"]].concat(),

@@ -1,5 +1,5 @@
-//! `tidegate order wait`: whoever waits for an order learns what became of it, by the exit code alone, and while it waits,
-//! about when its turn comes.
+//! Tests of `tidegate order wait`: the exit code alone shows the final state of the order. While the command waits, it
+//! shows about when the turn of the order comes.
 
 use std::{process::Stdio, time::Duration};
 
@@ -19,7 +19,7 @@ async fn event(fixture: &Fixture, order: i64, fields: &[(&str, &str)]) {
     fixture.add(&[fields, &owner].concat()).await;
 }
 
-/// Runs beside what the test does meanwhile.
+/// Starts the command in the background.
 async fn waits(fixture: &Fixture, args: &[&str]) -> tokio::task::JoinHandle<Run> {
     let mut command = operator(fixture).command(args);
     tokio::task::spawn_blocking(move || {
@@ -47,7 +47,7 @@ async fn a_wait_ends_with_0_when_the_order_is_written_and_says_meanwhile_where_i
     assert!(json["estimate"]["expected_s"].is_null(), "nobody reads: {json:#}");
 
     let waiting = waits(&fixture, &["order", "wait", "5"]).await;
-    // Whoever looks without a voucher finds it as well.
+    // A command without the voucher also finds the order.
     let run = program.run("order wait 4 --for 3s").expect(11);
     assert!(run.stderr.contains("order 4 is waiting") && run.stderr.contains("(an estimate)"), "{run:?}");
     assert!(
@@ -74,7 +74,7 @@ async fn whoever_waits_behind_others_is_told_about_when_its_turn_comes() {
         fixture.admit(order, order, 1, 1).await;
     }
     let waiting = waits(&fixture, &["order", "wait", "1000", "--voucher", "1", "--for", "4s"]).await;
-    // Somebody reads about 100 entries a second.
+    // A consumer reads about 100 entries a second.
     while !waiting.is_finished() {
         fixture.hand_over("slow-0", 2).await;
         sleep(Duration::from_millis(20)).await;
@@ -108,7 +108,7 @@ async fn refused_cancelled_expired_and_dead_orders_end_a_wait_with_codes_of_thei
         fixture.admit(order, order, 1, 1).await;
     }
     fixture.settled().await;
-    // Another order of a user who has one; a voucher that MySQL does not know.
+    // The first order is a second one of its user; the voucher of the second order has no row in MySQL.
     fixture.add_order(101, 1, 1).await;
     fixture.add_order(102, 2, 99).await;
     event(&fixture, 2, &[("event", "cancelled"), ("reason", "by_phone")]).await;

@@ -1,4 +1,5 @@
-//! A system with partitions on one Redis server: every command works over all of them, and says which where it matters.
+//! Tests of a system with partitions on one Redis server: every command covers all partitions, and names them if that
+//! matters.
 
 use std::{
     io::{BufRead, BufReader},
@@ -30,13 +31,13 @@ pub fn program(fixture: &Fixture, tags: &str) -> Program {
     ])
 }
 
-/// What a command that writes JSON for each partition says of each.
+/// The output for each partition of a command that writes JSON.
 pub fn by_partition(stdout: &str) -> Vec<(String, Json)> {
     let named = |json: Json| Some((json["partition"].as_str()?.to_owned(), json));
     all_json(stdout).into_iter().filter_map(named).collect()
 }
 
-/// What it says of all together.
+/// The output for all partitions together.
 fn of_all(stdout: &str) -> Json {
     let last = all_json(stdout).pop().expect("JSON");
     assert!(last.get("all_partitions").is_some(), "{last}");
@@ -125,7 +126,7 @@ async fn a_sale_over_partitions_is_seen_and_changed_as_a_whole() {
     let file = fixture.file("orders.jsonl", &lines);
     let again = program.run(&format!("replay --file {} --yes", file.display())).expect(0);
     assert_eq!(again.stdout.matches("2 already there, 0 created").count(), 3, "each ran its own: {again:#?}");
-    // Of a voucher, only its partition is asked.
+    // With a voucher, the command reads only the partition of that voucher.
     let shown = program.run("audit --voucher 4").expect(0);
     assert!(shown.stdout.contains("{1}") && !shown.stdout.contains("{3}"), "{shown:#?}");
     let wrong = program.run("audit --voucher 4 --partition 3").expect(2);
@@ -159,7 +160,7 @@ async fn a_sale_over_partitions_is_seen_and_changed_as_a_whole() {
     fixture.judge_partitions(TAGS).await;
     assert!(worker.stop().await.success());
 
-    // An entry that nobody reads, and an order that is lost: the sum says how many, and the verdict where.
+    // One entry is not read, and one order is lost: the sum has both, and the verdict names the partitions.
     let fields = [("id", "77"), ("userId", "8"), ("voucherId", "4")];
     fixture
         .client
@@ -218,7 +219,7 @@ async fn a_change_of_all_partitions_is_asked_once_and_each_answers_in_one_line()
         assert!(!shown.contains("[y/N]"), "asked a second time: {shown}");
         assert_eq!(shown.matches("Nothing was changed.").count(), 1 - usize::from(answer == "y"), "{shown}");
     }
-    // What would be done differs.
+    // The partitions have different plans.
     for voucher in [4, 7, 5] {
         program.run(&format!("voucher load --voucher {voucher} --stock 10")).expect(0);
     }
@@ -263,7 +264,7 @@ async fn top_begins_with_all_partitions_and_turns_to_each() {
     });
     assert!(lines[0].starts_with("tidegate top  3 partitions"), "{lines:#?}");
     assert_eq!(line(&lines, "all together")[2], "1", "{lines:#?}");
-    // The second of the list.
+    // Two presses lead to the second partition of the list.
     terminal.presses('\t');
     terminal.presses('\t');
     let lines =
@@ -296,7 +297,7 @@ async fn an_entry_of_a_voucher_that_belongs_elsewhere_is_buried_and_said_where_i
     let list = program.run("dead list").expect(0);
     assert!(list.stdout.contains("belongs to the partition {1}, and this is {3}"), "{list:#?}");
 
-    // As the runbook has it: into the stream where it belongs; the letter goes once the order is written.
+    // The runbook's way: the entry is added to the right stream, and the letter is deleted once the order is written.
     fixture
         .client
         .xadd::<String, _, _, _, _>("{1}:stream.orders", false, None, "*", fields.to_vec())
@@ -358,7 +359,7 @@ async fn one_flooded_partition_keeps_no_quiet_one_waiting() {
 async fn an_order_whose_id_names_another_partition_is_found_where_it_is() {
     let fixture = Fixture::open().await;
     let program = program(&fixture, TAGS);
-    // A producer's own ids: voucher 1 belongs to the partition 1 (number 1), and the low bits of the ids say 0, 2 and 63.
+    // These ids are a producer's own: voucher 1 belongs to partition 1, and the low bits of the ids give 0, 2 and 63.
     let orders = [6_400, 6_402, 6_463];
     program.run("voucher load --voucher 1 --stock 10").expect(0);
     for order in orders {
@@ -373,7 +374,7 @@ async fn an_order_whose_id_names_another_partition_is_found_where_it_is() {
     }
     let unknown = program.run("order show 6404").expect(1);
     assert!(unknown.all().contains("none of the 3 partitions"), "{unknown:#?}");
-    // One that is away may have it.
+    // A partition that is away may have the order.
     let key = "{0}:stream.orders.dead";
     fixture.redis_says(&["SET", key, "no stream"]).await;
     let unsure = program.run("order show 6405").expect(3);

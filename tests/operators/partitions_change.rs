@@ -1,4 +1,5 @@
-//! `tidegate partitions change`: another list of partitions, in a quiet hour. Nothing is lost, sold twice or given out twice.
+//! Tests of `tidegate partitions change`, which sets another list of partitions in a quiet hour. No order is lost or
+//! sold twice, and no id is given out twice.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -46,7 +47,7 @@ fn tags(list: &str) -> Vec<String> {
 }
 
 impl GrowingSystem {
-    /// With every voucher on sale, in a system of these partitions.
+    /// A system with these partitions, and all vouchers on sale.
     async fn open(list: &str) -> Self {
         let system = Self { fixture: Fixture::open().await, next_user: 1, admitted: BTreeMap::new() };
         for voucher in VOUCHERS {
@@ -75,7 +76,7 @@ impl GrowingSystem {
         if list.is_empty() { plan } else { plan.set("STREAM_PARTITIONS", list) }
     }
 
-    /// The gate of a voucher as a producer with this list has it, and its order ids.
+    /// The gate of a voucher, as a producer with this list opens it, and its order ids.
     async fn gate(&self, list: &str, voucher: i64) -> (RedisStore, OrderIdAllocator) {
         let all = Partition::all(&tags(list));
         let partition = all.iter().find(|it| it.owns(voucher.try_into().unwrap())).expect("an owner");
@@ -94,7 +95,7 @@ impl GrowingSystem {
         (order.get(), reply)
     }
 
-    /// So many users buy a unit of each voucher, and whoever bought before buys no second one.
+    /// Sells a unit of each voucher to this many users. Users who bought before must be refused.
     async fn sell(&mut self, list: &str, each: i64) {
         let before: Vec<(i64, i64)> = self.admitted.values().copied().collect();
         for voucher in VOUCHERS {
@@ -133,7 +134,7 @@ impl GrowingSystem {
         tokio::task::spawn_blocking(run).await.expect("it runs")
     }
 
-    /// The same in the background.
+    /// Begins the change in the background.
     fn begin_change(&self, from: &str, to: &str) -> Child {
         self.begin_change_on(&self.fixture.redis.url(), from, to)
     }
@@ -144,7 +145,7 @@ impl GrowingSystem {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts")
     }
 
-    /// What is left of each voucher is what was not sold.
+    /// Checks that each voucher has the units left that were not sold.
     async fn units_are(&self, list: &str) {
         for voucher in VOUCHERS {
             let sold = self.admitted.values().filter(|(_, of)| *of == voucher).count();
@@ -179,12 +180,12 @@ async fn a_system_gets_partitions_grows_shrinks_and_is_one_whole_again_and_nothi
         assert!(plan.expect(0).stdout.contains("8 sales closed meanwhile"));
         let done = system.change(from, to).await.expect(0);
         assert!(done.stdout.contains("8 sales closed"), "{done:#?}");
-        // It wrote what was in the streams, and ended by itself.
+        // The worker wrote what was in the streams, and ended by itself.
         assert_eq!(worker.ended().await.code(), Some(2));
         assert!(worker.log().contains("the partitions of the system are being changed"), "{}", worker.log());
         system.all_written().await;
 
-        // Whoever has the list before is refused, and loses nothing.
+        // A caller with the old list is refused, and loses nothing.
         let moved = VOUCHERS.filter(|id| place(from, *id) != place(to, *id));
         for voucher in moved {
             assert_eq!(system.ask(from, voucher, 999_999).await.1, AdmitReply::Paused, "voucher {voucher}");
@@ -234,7 +235,7 @@ async fn a_change_that_is_killed_at_any_moment_goes_on_where_it_stood() {
         system.change(from, to).await.expect(0);
         system.fixture.judge_partitions(to).await;
         system.units_are(to).await;
-        // So that there is something to count, and a worker to be stopped.
+        // The new system sells and writes orders, so that there is something to count; then the worker is stopped.
         let mut next = system.worker("next", to).start();
         system.sell(to, 2).await;
         system.all_written().await;
@@ -253,7 +254,7 @@ async fn a_change_that_is_killed_at_each_of_its_steps_goes_on_where_it_stood() {
     let through = proxy.url_for(&system.fixture.redis);
     let mut worker = system.worker("w", from).start();
     system.sell(from, 3).await;
-    // What each step writes first, and what stands between them.
+    // The first write of each step, and the scripts between the steps.
     let scripts =
         [include_str!("../../lua/import_sale.lua"), include_str!("../../lua/remove_moved_sale.lua")];
     let [import, remove] = scripts.map(fred::util::sha1_hash);
@@ -304,7 +305,7 @@ async fn orders_that_are_not_paid_in_time_expire_in_the_partitions_of_the_new_li
     system.change(from, to).await.expect(0);
     assert_eq!(worker.ended().await.code(), Some(2));
     assert_eq!(kept("64 * 12 + voucher_id % 12").await, 24);
-    // One was written by a worker of an earlier version.
+    // A worker of an earlier version wrote one of these rows.
     let due = "UPDATE tidegate_unpaid_order SET due_ms = 1, ask_ms = 1, partition_code = IF(voucher_id = 5, 0, partition_code)";
     sql(&system.fixture, due).await;
     let worker = system.worker("next", to).start();
@@ -322,7 +323,7 @@ async fn what_stands_in_the_way_of_a_change_is_said_and_it_can_be_given_up_until
     let mut system = GrowingSystem::open("").await;
     system.program("").run("pause --voucher 1 --yes").expect(0);
     system.sell_only(2, 1).await;
-    // Nobody writes what is in the stream.
+    // No worker writes what is in the stream.
     let mut change = system.begin_change("", "3,1");
     let is_closed = |voucher: i64| {
         let fixture = &system.fixture;
@@ -331,7 +332,7 @@ async fn what_stands_in_the_way_of_a_change_is_said_and_it_can_be_given_up_until
         }
     };
     until("all sales are closed", || is_closed(8)).await;
-    // No other command opens them, and no other change begins.
+    // No other command opens the sales, and no other change begins.
     let resumed = system.program("").run("resume --voucher 2 --yes");
     assert_eq!(system.ask("", 2, 900).await.1, AdmitReply::Paused, "{resumed:#?}");
     let shown = system.program("").run("partitions show").expect(1);
@@ -349,7 +350,7 @@ async fn what_stands_in_the_way_of_a_change_is_said_and_it_can_be_given_up_until
     system.program("").run("resume --voucher 1 --yes").expect(0);
     system.sell_only(1, 1).await;
 
-    // The pause of the workers would stay behind.
+    // A pause of the workers would stay in the old partition.
     system.program("").run("pause --workers --yes").expect(0);
     let refused = system.change("", "3,1").await.expect(1);
     assert!(refused.stdout.contains("the workers are paused"), "{refused:#?}");
@@ -358,7 +359,7 @@ async fn what_stands_in_the_way_of_a_change_is_said_and_it_can_be_given_up_until
         system.change("", wrong).await.expect(2);
     }
 
-    // A dead letter would stay behind.
+    // A dead letter would stay in the old partition.
     system.fixture.add(&[("userId", "1"), ("voucherId", "x"), ("id", "5")]).await;
     let worker = system.worker("w", "").start();
     until("the bad entry is dead", || async { system.fixture.dead().await.len() == 1 }).await;
@@ -375,7 +376,7 @@ async fn what_stands_in_the_way_of_a_change_is_said_and_it_can_be_given_up_until
 }
 
 impl GrowingSystem {
-    /// A user buys a unit of this voucher, in a system without partitions.
+    /// Sells units of this voucher to new users, in a system without partitions.
     async fn sell_only(&mut self, voucher: i64, times: i64) {
         for _ in 0..times {
             let user = self.next_user;
@@ -392,7 +393,7 @@ async fn what_comes_late_into_a_stream_that_is_no_more_is_written_all_the_same()
     let system = GrowingSystem::open("").await;
     system.change("", "3,1").await.expect(0);
     let worker = system.worker("w", "3,1").start();
-    // A producer with a script of its own, which asks no gate.
+    // This producer uses a script of its own and no gate.
     system.fixture.add(&[("userId", "70"), ("voucherId", "5"), ("id", "770")]).await;
     system.fixture.add(&[("userId", "71"), ("voucherId", "6"), ("id", "771")]).await;
     until("both are written", || async { system.fixture.orders().await.len() == 2 }).await;
@@ -401,7 +402,7 @@ async fn what_comes_late_into_a_stream_that_is_no_more_is_written_all_the_same()
 }
 
 impl GrowingSystem {
-    /// Every voucher is asked for at this gate, by a new user each.
+    /// Buys each voucher at this gate, with a new user each.
     async fn buy_at(&mut self, gate: SocketAddr) {
         for voucher in VOUCHERS {
             let user = self.next_user;
@@ -440,7 +441,7 @@ async fn a_gate_follows_a_change_of_the_list_by_itself_and_the_change_waits_for_
     let shown = system.program(from).run("partitions show").expect(0);
     assert!(shown.stdout.contains("1 worker, 2 gates"), "{shown:#?}");
 
-    // One gate hears nothing of it for a while: nothing moves meanwhile.
+    // One gate does not notice the change for a while: no sale moves meanwhile.
     frozen.signal(Signal::SIGSTOP);
     let mut change = system.program(from).command(&["partitions", "change", "--to", to, "--yes"]);
     let change = change.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
@@ -469,7 +470,7 @@ async fn a_gate_follows_a_change_of_the_list_by_itself_and_the_change_waits_for_
         "{changed:#?}"
     );
 
-    // Nobody has started them again, and they sell all vouchers, also those that have moved.
+    // The gates were not restarted, and sell all vouchers, also those that have moved.
     for address in [address, of_frozen] {
         until("it has the new list", || async {
             ask(address, Method::GET, "/readyz", &[], "").await.status == 200
@@ -481,7 +482,7 @@ async fn a_gate_follows_a_change_of_the_list_by_itself_and_the_change_waits_for_
     let shown = system.program(to).run("partitions show").expect(0);
     assert!(shown.stdout.contains("0 workers, 2 gates"), "{shown:#?}");
     assert!(own.log().contains("the gate continues with the system's list"), "{}", own.log());
-    // One with the list before takes that of the system.
+    // A gate that is started with the old list takes the list of the system.
     let late = system.worker("late", from).set("GATE_LISTEN", "127.0.0.1:0").start_as("gate");
     let of_late = address_of(&late).await;
     all_reached(of_late).await;
@@ -509,7 +510,7 @@ async fn a_gate_keeps_its_list_if_a_change_ends_early_and_one_of_a_partition_say
     let (address, of_alone) = (address_of(&gate).await, listening(&alone).await);
     all_reached(address).await;
     system.buy_at(address).await;
-    // Without a worker it stays at its first step.
+    // Without a worker, the change stays at its first step.
     let mut change = system.begin_change(from, to);
     until("all sales are closed", || async {
         !system.fixture.redis_says(&["HGET", "{1}:seckill:voucher:7", "moving"]).await.is_null()

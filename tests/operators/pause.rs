@@ -1,4 +1,5 @@
-//! Pausing: the gate for one voucher or all, the whole fleet, one process by signals; and going on with nothing lost.
+//! Tests of pauses: of the gate for one voucher or all, of the whole fleet, and of one process by signals. After the
+//! pause, no order is lost.
 
 mod gate;
 mod signals;
@@ -16,10 +17,10 @@ use crate::{
     terminal::Terminal,
 };
 
-/// What is promised: a batch here takes milliseconds.
+/// The promised time. A batch in this test takes milliseconds.
 const SOON: Duration = Duration::from_secs(2);
 
-/// The last entry that was handed to anybody.
+/// The id of the last entry that was delivered.
 async fn last_delivered(fixture: &Fixture) -> String {
     let groups = fixture.call(&format!("XINFO GROUPS {STREAM}")).await.into_array();
     let words: Vec<String> =
@@ -28,13 +29,13 @@ async fn last_delivered(fixture: &Fixture) -> String {
     words[at + 1].clone()
 }
 
-/// How often workers have read or claimed anything.
+/// The number of reads and of claims by workers.
 async fn reads(fixture: &Fixture) -> [u64; 2] {
     [fixture.calls_of("xreadgroup").await, fixture.calls_of("xautoclaim").await]
 }
 
-/// Nothing is in anybody's hands, and nothing is read although there is something to read: not until workers, up to two,
-/// have looked twice whether they are paused.
+/// Checks that no entry is in progress, and that workers read none although there are some. It waits until up to two
+/// workers have checked twice whether they are paused.
 async fn nothing_is_read(fixture: &Fixture) {
     let before = (last_delivered(fixture).await, reads(fixture).await);
     let looks = fixture.calls_of("get").await;
@@ -48,7 +49,7 @@ async fn a_fleet_under_load_stops_reading_and_goes_on_where_it_was() {
     let fixture = Fixture::open().await;
     fixture.open_sale().await;
     let plan = |name: &str| fixture.worker(name).set("WORKER_LANES", 2).set("WORKER_BATCH", 20);
-    // A block that lasts: an idle lane must not need it to run out.
+    // The second worker has a long block, because a pause must not wait until the block of an idle lane is over.
     let (first, second) = (plan("a").start(), plan("b").set("WORKER_BLOCK_MS", 10_000).start());
     let rush = async {
         for part in 0..60 {
@@ -74,7 +75,7 @@ async fn a_fleet_under_load_stops_reading_and_goes_on_where_it_was() {
         (written, stopped_at),
         "kept its place"
     );
-    // Longer than heartbeats live without being renewed.
+    // This is longer than heartbeats last without being renewed.
     let status = program(&fixture).run("status --json").expect(0).json();
     let consumers = status["stream"]["consumers"].as_array().expect("consumers");
     assert!(
@@ -182,7 +183,7 @@ async fn a_redis_that_restarts_keeps_the_pause_and_its_workers_stay_paused() {
 async fn a_worker_that_is_started_while_all_are_paused_reads_nothing_and_stops_at_once() {
     let fixture = Fixture::open().await;
     fixture.open_sale().await;
-    // Any value is a pause: in need, redis-cli will do.
+    // Any value is a pause, so that redis-cli is enough in an emergency.
     fixture.call("SET tidegate:pause maintenance").await;
     fixture.plain_rush(1_000, 20).await;
     let mut worker = fixture.worker("w").start();
@@ -249,7 +250,7 @@ async fn who_paused_the_workers_since_when_and_why_is_shown_everywhere() {
         }
     }
 
-    // The same once more is none; another end is.
+    // The same pause again changes nothing; a pause with another end replaces it.
     let before = fixture.call("GET tidegate:pause").await;
     let replaced = program.run("pause --workers --for 20m --as eve --dry-run").expect(0);
     assert!(replaced.stdout.contains("paused by bob since") && replaced.stdout.contains("would be replaced"));

@@ -1,4 +1,4 @@
-//! The gate is paused for one voucher or for all; and what all these commands have in common.
+//! Tests of the gate's pause for one voucher or all, and of the common behaviour of these commands.
 
 use std::process::Stdio;
 
@@ -11,13 +11,13 @@ use crate::{
     terminal::Terminal,
 };
 
-/// What the gate says to a new user.
+/// The gate's answer to a new user.
 fn asks(program: &Program, voucher: i64, user: i64) -> String {
     let run = program.run(&format!("admit --voucher {voucher} --user {user} --json"));
     run.json()["outcome"].as_str().expect("a word").to_owned()
 }
 
-/// What the script itself answers.
+/// The reply of the script.
 async fn reply(fixture: &Fixture, voucher: i64, order: &str) -> i64 {
     let keys = ["stock", "order", "voucher", "journal"].map(|name| format!("seckill:{name}:{voucher}"));
     let script = include_str!("../../../lua/admit.lua");
@@ -61,7 +61,7 @@ async fn all_sales_are_paused_and_go_on_but_for_those_that_were_paused_by_name()
         serde_json::json!([]),
         "nothing is on sale"
     );
-    // More than one step of it.
+    // There are more vouchers than one step of the command pauses.
     for voucher in 1..=250 {
         fixture.redis_says(&["SET", &stock_key(voucher), "10"]).await;
     }
@@ -83,7 +83,7 @@ async fn all_sales_are_paused_and_go_on_but_for_those_that_were_paused_by_name()
         assert_eq!(asks(&program, voucher, 2), "paused", "{voucher}");
     }
     program.run("pause").expect(0);
-    // One of all that gets a reason of its own.
+    // One of the paused sales gets a pause of its own, with another reason.
     program.run("pause --voucher 9 --yes").expect(0);
 
     let planned = program.run("resume --dry-run").expect(0);
@@ -185,7 +185,7 @@ async fn a_dry_run_and_a_missing_terminal_change_nothing() {
     assert_eq!(asks(&program, 7, 1), "admitted");
 }
 
-/// Redis goes away when some vouchers of a step are changed and others are not.
+/// Redis fails after some vouchers of a step are changed, and before the others are.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pause_of_all_sales_that_loses_redis_half_way_tells_which_are_paused() {
     let fixture = Fixture::open().await;
@@ -209,7 +209,7 @@ async fn a_pause_of_all_sales_that_loses_redis_half_way_tells_which_are_paused()
         let mut command = through.command(&line.split(' ').collect::<Vec<_>>());
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
         held.reached().await.expect("it comes to the first");
-        // The other connection goes on.
+        // The other connection continues.
         until("half of them are changed", || async { paused().await.abs_diff(before) >= 30 }).await;
         proxy.cut().await;
         let failed = Run::from(child.wait_with_output().expect("it ends")).expect(3);

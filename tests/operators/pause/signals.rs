@@ -1,4 +1,4 @@
-//! One process is paused by signals, while others go on.
+//! Tests of pausing one process by signals, while others work.
 
 use std::{cell::Cell, time::Instant};
 
