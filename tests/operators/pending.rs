@@ -1,5 +1,5 @@
-//! Pending entries in the hands of operators: shown, handed over, buried, and consumers removed, on real servers with
-//! real workers. Whatever is done, each order is written once, or is where it can be found.
+//! Tests of the commands for pending entries, on real servers with real workers: list, make claimable, bury, remove
+//! consumers. Afterwards each order is written once, or is where the operator can find it.
 
 use std::{
     collections::BTreeMap,
@@ -18,19 +18,19 @@ use crate::{
     terminal::Terminal,
 };
 
-/// The users of a batch are locked.
+/// A request that locks the users of a batch.
 const LOCK: &[u8] = b"lock:order:";
-/// The end of a batch in which every order is written: one packet, with its commit.
+/// The end of a batch that writes all its orders: one packet, with its commit.
 const COMMIT: &[u8] = b"(ROW_COUNT() <> ";
 
-/// A worker of one lane that waits an hour before it claims what others left, unless it is claimable.
+/// A worker of one lane that claims entries of other consumers after an hour, unless they are claimable.
 fn patient(fixture: &Fixture, name: &str) -> WorkerPlan {
     let plan = fixture.worker(name).set("WORKER_LANES", 1).set("WORKER_LOCK_LEASE_MS", 600);
     let plan = plan.set("WORKER_CLAIM_IDLE_MS", 3_600_000);
     plan.set("WORKER_CLAIM_EVERY_MS", 100).set("WORKER_HEARTBEAT_TTL_MS", 600)
 }
 
-/// Commands on the servers of a fixture, whose workers hold locks no longer than those of [`patient`].
+/// Commands on the servers of a fixture, with the lock lease of the worker of [`patient`].
 fn operator(fixture: &Fixture) -> Program {
     operator_by_way_of(fixture, &fixture.redis.url())
 }
@@ -41,7 +41,7 @@ fn operator_by_way_of(fixture: &Fixture, redis_url: &str) -> Program {
     Program::with_flags(&flags)
 }
 
-/// A fixture with a rush of orders that can all be written, and a worker that has them in progress and stands at `step`.
+/// A fixture with a rush of orders that can all be written. Its worker has them in progress and is held at `step`.
 async fn held_up(step: &[u8], orders: i64) -> (Fixture, Proxy, Proxy, Hold, Worker) {
     let fixture = Fixture::open().await;
     fixture.open_sale().await;
@@ -55,7 +55,7 @@ async fn held_up(step: &[u8], orders: i64) -> (Fixture, Proxy, Proxy, Hold, Work
     (fixture, redis, mysql, hold, worker)
 }
 
-/// Waits until a consumer counts as dead, and its locks are over.
+/// Waits until a consumer counts as dead and its locks have ended.
 async fn until_dead(fixture: &Fixture, consumer: &str) {
     until_gone(fixture, consumer).await;
     until("its locks are over", || async { fixture.locks().await == 0 }).await;
@@ -71,13 +71,13 @@ async fn until_gone(fixture: &Fixture, consumer: &str) {
     .await;
 }
 
-/// Entries that are delivered to a consumer that does nothing with them.
+/// Delivers entries to a consumer that does not handle them.
 async fn delivered_to(fixture: &Fixture, consumer: &str, count: usize) {
     fixture.redis_says(&["XGROUP", "CREATE", STREAM, "g1", "0", "MKSTREAM"]).await;
     fixture.hand_over(consumer, count).await;
 }
 
-/// Everything that Redis holds, byte for byte, but for the operators' log.
+/// All data of Redis, byte for byte, without the operator log.
 async fn dump(fixture: &Fixture) -> BTreeMap<String, Value> {
     let mut all = BTreeMap::new();
     for key in fixture.redis_says(&["KEYS", "*"]).await.convert::<Vec<String>>().expect("keys") {
@@ -88,7 +88,8 @@ async fn dump(fixture: &Fixture) -> BTreeMap<String, Value> {
     all
 }
 
-/// As [`dump`], but without what a worker changes that only looks: heartbeats, and when each consumer was last seen.
+/// The data of [`dump`] without the parts that an idle worker changes: heartbeats, and the last activity of each
+/// consumer.
 async fn still(fixture: &Fixture) -> BTreeMap<String, Value> {
     let mut all = dump(fixture).await;
     all.retain(|key, _| key != STREAM && !key.starts_with("tidegate:worker:"));
@@ -106,7 +107,7 @@ fn spawned(command: &mut Command) -> std::process::Child {
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts")
 }
 
-/// The last line of the operators' log.
+/// The last line of the operator log.
 fn logged(fixture: &Fixture) -> Json {
     let log = operator(fixture).run("log --last 1 --json").expect(0).json();
     log[0].clone()
@@ -171,7 +172,7 @@ async fn what_a_living_worker_has_in_progress_is_left_to_it_unless_somebody_insi
         assert_eq!(before.get(key), after.get(key), "{key} is as it was");
     }
 
-    // It is taken out of its hands, written by another, and comes back late.
+    // The entries are taken from the frozen worker and written by another one. Later, the frozen worker continues.
     let heir = patient(&fixture, "heir").start();
     let forced = operator.run("consumers drain victim-0 --force --wait 1m --yes").expect(0);
     assert!(forced.stdout.contains("100 entries made claimable"), "{forced:?}");
@@ -224,7 +225,7 @@ async fn two_operators_at_once_offer_each_entry_once_and_both_remove_the_consume
     let both = [(); 2].map(|()| spawned(&mut operator.command(&remove)));
     for child in both {
         let run = Run::from(child.wait_with_output().expect("it ends"));
-        // Or it was gone before the second looked.
+        // One command may find that the other one has removed the consumer.
         assert!(run.code == 0 || run.stdout.contains("has no consumer"), "{run:?}");
     }
     let consumers = operator.run("consumers list --json").expect(0).json();
@@ -254,7 +255,7 @@ async fn a_consumer_is_removed_only_after_others_have_taken_what_it_holds() {
             .contains("has no consumer nobody")
     );
 
-    // Workers live, but do not look within the time.
+    // Workers are alive, but do not claim entries within the time.
     let busy = patient(&fixture, "busy").set("WORKER_CLAIM_EVERY_MS", 3_600_000).start();
     busy.says("worker started").await;
     until("its first look is over", || async { fixture.calls_of("xautoclaim").await > 0 }).await;
@@ -279,7 +280,7 @@ async fn a_worker_that_comes_back_before_the_step_keeps_its_entries_and_its_cons
     delivered_to(&fixture, "back-0", 20).await;
     let proxy = Proxy::start(fixture.redis.port()).await.expect("a proxy");
     let through = operator_by_way_of(&fixture, &proxy.url_for(&fixture.redis));
-    // The workers have the scripts.
+    // The scripts are loaded.
     until("they are old enough", || async { fixture.longest_idle_ms().await > Some(700) }).await;
     let alive = fixture.worker("other").set("WORKER_CLAIM_EVERY_MS", 3_600_000).start();
     alive.says("worker started").await;
@@ -324,7 +325,8 @@ async fn what_is_buried_is_a_dead_letter_and_what_mysql_has_decided_is_left_to_w
         let shown = operator.run(&format!("pending show {} --json", entries[at])).expect(0).json();
         shown["entry"]["order"]["id"].as_str().expect("an id").to_owned()
     };
-    // The first was written and the second refused before the acknowledgement; the payload of the third is gone.
+    // The first order was written and the second refused before the acknowledgement; the payload of the third is
+    // deleted.
     let (written, refused, gone) = (order(0), order(1), order(2));
     for sql in [
         format!(
@@ -379,12 +381,12 @@ async fn what_is_buried_is_a_dead_letter_and_what_mysql_has_decided_is_left_to_w
     assert_eq!((&line["who"], &line["counts"]["buried"]), (&"alice".into(), &1.into()), "{line}");
     assert!(line["arguments"].as_str().expect("text").contains("'crashes every worker'"), "{line}");
 
-    // Two at once, and one that comes too late: each entry is buried once.
+    // Two commands run at once, and a third one comes too late: each entry is buried once.
     let bury = ["pending", "bury", "--dead", "--why", "x", "--yes", "--json"];
     let mut buried = Vec::new();
     for child in [(); 2].map(|()| spawned(&mut operator.command(&bury))) {
         let output = child.wait_with_output().expect("it ends");
-        // 1, where others had settled them before it looked.
+        // The exit code is 1 if the other command had settled entries before this one read them.
         assert!(matches!(output.status.code(), Some(0 | 1)), "{output:?}");
         let done: Json = serde_json::from_slice(&output.stdout).expect("JSON");
         buried.extend(
@@ -398,11 +400,11 @@ async fn what_is_buried_is_a_dead_letter_and_what_mysql_has_decided_is_left_to_w
     assert_eq!(fixture.dead().await.len(), 3);
     assert_eq!(ids().await, entries[..3]);
 
-    // Nothing is missing but the order whose payload was deleted.
+    // Only the order whose payload was deleted is lost.
     let worker = fixture.worker("w").start();
     fixture.settled().await;
     assert!(worker.stop().await.success());
-    // Nor may the users of that order and of the refusal buy: the latter has no other order.
+    // The user of that order may not order again, and neither may the user of the refusal, who has no other order.
     let (gone, barred) = (format!("order {gone} is admitted as"), format!("not buy: [{refused}, {gone}]"));
     fixture.judge_except(&[gone, barred]).await;
     assert_eq!((fixture.dead().await.len(), fixture.live_orders().await.len()), (3, 1));
@@ -416,7 +418,7 @@ async fn who_waits_for_workers_is_asked_first_may_stop_waiting_and_is_told_how_t
     fixture.plain_rush(1_000, 30).await;
     delivered_to(&fixture, "dead-0", 30).await;
     until("they are old enough", || async { fixture.longest_idle_ms().await > Some(700) }).await;
-    // Workers live, but do not look.
+    // Workers are alive, but do not claim entries.
     let busy = patient(&fixture, "busy").set("WORKER_CLAIM_EVERY_MS", 3_600_000).start();
     busy.says("worker started").await;
     until("its first look is over", || async { fixture.calls_of("xautoclaim").await > 0 }).await;
@@ -554,7 +556,7 @@ async fn a_burial_tells_what_it_left_and_what_is_over_its_limit() {
         "{logged_now}"
     );
 
-    // Only the one without payload is left then, which no burial ends.
+    // Only the entry without a payload is left then, and no burial settles that one.
     let rest = pastes(&go_on(&some.stderr), &[]).expect(1);
     assert_eq!(rest.json()["buried"].as_array().map(Vec::len), Some(4), "{rest:?}");
     let last = operator.run_with(&["pending", "bury", "--dead", "--why", "x", "--yes"], &[]).expect(1);
@@ -563,7 +565,7 @@ async fn a_burial_tells_what_it_left_and_what_is_over_its_limit() {
     assert_eq!(fixture.dead().await[7]["dead:error"], "it's bad");
 }
 
-/// MySQL goes away between a hundred entries and the others.
+/// MySQL fails after a hundred entries.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_burial_that_loses_mysql_half_way_tells_what_it_has_buried_and_goes_on_with_the_rest() {
     let fixture = Fixture::open().await;
@@ -591,7 +593,7 @@ async fn a_burial_that_loses_mysql_half_way_tells_what_it_has_buried_and_goes_on
     assert_eq!(rest.json()["buried"].as_array().map(Vec::len), Some(50), "{rest:?}");
 }
 
-/// Redis goes away when the entries of one consumer are offered, and those of the other are not.
+/// Redis fails after the entries of one consumer are claimable, and before those of the other are.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_handover_that_loses_redis_half_way_tells_what_it_has_offered() {
     let fixture = Fixture::open().await;
@@ -609,7 +611,7 @@ async fn a_handover_that_loses_redis_half_way_tells_what_it_has_offered() {
     let through = Program::with_flags(&[&flags[..], &["--set", "redis.command_timeout_ms=500"]].concat());
     for (line, told, done) in [
         ("consumers drain --dead --yes --json", "offered", 10),
-        // Offered before, so these are not offered again.
+        // These entries were offered before, so they are not offered again.
         ("consumers drain --dead --remove --yes --json", "handed_over", 0),
     ] {
         let held = proxy.hold_when("second-0");
@@ -638,7 +640,7 @@ async fn who_waits_does_not_read_all_of_it_again_and_again() {
         fixture.redis_says(&["XADD", STREAM, "*", "id", &id.to_string()]).await;
     }
     delivered_to(&fixture, "dead-0", 5_000).await;
-    // Somebody lives, and takes nothing.
+    // A worker is alive, and claims nothing.
     fixture.call("SET tidegate:worker:busy somebody").await;
     fixture.redis_says(&["XGROUP", "CREATECONSUMER", STREAM, "g1", "busy-0"]).await;
     until("they are old enough", || async { fixture.longest_idle_ms().await > Some(700) }).await;
@@ -650,7 +652,7 @@ async fn who_waits_does_not_read_all_of_it_again_and_again() {
     };
     let offering = reads("consumers drain --dead --yes", 0).await;
     let looks = reads("consumers drain --dead --wait 3s --yes", 1).await - offering;
-    // Once at the end it is counted whole.
+    // The command counts all entries once, at its end.
     assert!(looks <= 20, "{looks} times a page of the pending list was read, which has six of them");
 
     let before = fixture.calls_of("xinfo|consumers").await + fixture.calls_of("xinfo").await;
@@ -659,8 +661,8 @@ async fn who_waits_does_not_read_all_of_it_again_and_again() {
     assert!(looks < 5, "{looks} times the consumers were read");
 }
 
-/// A worker that has set one order aside, because somebody holds its user's lock, and is paused: it does not try that order again, so
-/// nothing is in its hands.
+/// A paused worker that has set one order aside, because another client holds its user's lock. It does not try that
+/// order again, so it has nothing in progress.
 async fn with_one_set_aside(fixture: &Fixture) -> Worker {
     fixture.open_sale().await;
     fixture.redis_says(&["SET", "lock:order:1005", "somebody"]).await;
@@ -703,7 +705,7 @@ async fn a_claim_that_offers_nothing_does_not_say_that_all_was_taken() {
 async fn what_is_set_aside_is_claimed_at_once_from_the_dead_and_from_the_living_only_by_force() {
     let fixture = Fixture::open().await;
     let holder = with_one_set_aside(&fixture).await;
-    // Leases as they are where nobody has set them: far longer than this may take.
+    // The leases have their defaults, which are far longer than this test takes.
     let leases = Program::with_variables(&fixture.redis.url(), &fixture.mysql.url());
     let careful = |line: &str| leases.run(line);
     let refused = careful("consumers drain holder-0 --yes").expect(1);
@@ -716,7 +718,7 @@ async fn what_is_set_aside_is_claimed_at_once_from_the_dead_and_from_the_living_
     paused_with_one_set_aside(&fixture, &heir, "heir-0").await;
     assert!(holder.stop().await.success());
 
-    // What it had in progress would be left until its leases are over. This was in nobody's hands.
+    // Entries in progress would stay until their leases are over. This entry is in progress at no worker.
     heir.kill9();
     until_gone(&fixture, "heir-0").await;
     let third = patient(&fixture, "third").start();

@@ -1,4 +1,5 @@
-//! `tidegate prune refusals events dead-letters`: what is final and old goes, and only where nothing can bring its order again.
+//! Tests of `tidegate prune refusals events dead-letters`: it removes final and old data of orders that cannot come
+//! back.
 
 use std::process::Stdio;
 
@@ -25,14 +26,14 @@ async fn numbers(fixture: &Fixture, select: &str) -> Vec<i64> {
         .expect("MySQL answers")
 }
 
-/// All rows are a hundred days old.
+/// Makes all rows a hundred days old.
 async fn grow_old(fixture: &Fixture) {
     for table in ["tidegate_refusal", "tidegate_event"] {
         sql(fixture, &format!("UPDATE {table} SET at = NOW() - INTERVAL 100 DAY")).await;
     }
 }
 
-/// The stream holds nothing any more, as after the retention.
+/// Empties the stream, as the retention does.
 async fn trim(fixture: &Fixture) {
     fixture.settled().await;
     fixture.redis_says(&["XTRIM", STREAM, "MAXLEN", "0"]).await;
@@ -59,7 +60,7 @@ async fn a_refusal_goes_only_where_no_entry_no_letter_and_no_journal_names_its_o
     let worker = fixture.worker("w").set("RECONCILE_EVERY_S", 0).start();
     buy(&store, 1, 1).await;
     fixture.settled().await;
-    // 11 came by XADD alone; 12 through the gate, whose journal notes that it was released.
+    // Order 11 came by XADD alone, and order 12 through the gate, whose journal has its release.
     fixture.add_order(11, 1, 7).await;
     fixture.redis_says(&["SREM", "seckill:order:7", "1"]).await;
     buy(&store, 12, 1).await;
@@ -77,7 +78,7 @@ async fn a_refusal_goes_only_where_no_entry_no_letter_and_no_journal_names_its_o
     );
     assert_eq!(numbers(&fixture, REFUSALS).await, [11, 12, 13, 14]);
 
-    // An event of 13 becomes a dead letter: it names the order.
+    // An event of order 13 becomes a dead letter, which names the order.
     worker.stop().await;
     let entry =
         fixture.add(&[("event", "cancelled"), ("orderId", "13"), ("userId", "1"), ("voucherId", "7")]).await;
@@ -110,7 +111,8 @@ async fn events_of_ended_orders_go_but_for_payments_and_the_last_and_both_sides_
     }
     until("five are written", || async { fixture.orders().await.len() == 5 }).await;
     for line in [
-        // Used; refunded; paid only; cancelled and paid too late; paid twice and used.
+        // Order 1 is used, 2 is refunded, 3 is only paid, 4 is cancelled and paid too late, and 5 is paid twice and
+        // used.
         "order event paid 1 --ref p1 --yes",
         "order event paid 1 --ref p1 --yes",
         "order event used 1 --yes",
@@ -138,7 +140,7 @@ async fn events_of_ended_orders_go_but_for_payments_and_the_last_and_both_sides_
         "the stream names them"
     );
     trim(&fixture).await;
-    // The payment that came again, and the refund that failed.
+    // The repeated payment and the failed refund are pruned.
     assert_eq!(pruned(&program, line, "events"), (3, 10));
     assert_eq!(numbers(&fixture, EVENTS).await, [11, 13, 21, 24, 31, 41, 42, 51, 52, 53]);
     agrees(&fixture, &program).await;
@@ -146,7 +148,7 @@ async fn events_of_ended_orders_go_but_for_payments_and_the_last_and_both_sides_
     assert_eq!((&units["released"], &units["unaccounted"]), (&json!(2), &json!(0)), "{units}");
     program.run("order show 2").expect(0);
 
-    // The same end again is the same end, in a step of its own.
+    // The same final event again changes nothing, and is recorded as a step of its own.
     program.run("order event used 1 --yes").expect(0);
     fixture.settled().await;
     assert_eq!(numbers(&fixture, EVENTS).await[..3], [11, 13, 14]);
@@ -163,7 +165,7 @@ async fn after_a_prune_a_payment_is_decided_as_before_it() {
     }
     until("three are written", || async { fixture.orders().await.len() == 3 }).await;
     for line in [
-        // Used; refunded; cancelled, paid too late and refunded.
+        // Order 1 is used, 2 is refunded, and 3 is cancelled, paid too late and refunded.
         "order event paid 1 --ref p1 --yes",
         "order event used 1 --yes",
         "order event used 1 --yes",
@@ -192,7 +194,7 @@ async fn after_a_prune_a_payment_is_decided_as_before_it() {
         ("paid 3 --ref p3", "unchanged"),
         ("refunded 2 --ref r2", "unchanged"),
         ("refunded 3 --ref r3", "unchanged"),
-        // Second ones have to go back.
+        // Second payments have to be refunded.
         ("paid 1 --ref p1b", "refund_due"),
         ("paid 2 --ref p2b", "refund_due"),
         ("paid 3 --ref p3b", "refund_due"),
@@ -210,7 +212,7 @@ async fn after_a_prune_a_payment_is_decided_as_before_it() {
     worker.stop().await;
 }
 
-/// What a prune says that has nothing to do.
+/// The output of a prune that has nothing to do.
 fn pruned_none(program: &Program, line: &str) -> String {
     program.run(&format!("{line} --yes")).expect(0).stdout.trim().to_owned()
 }
@@ -221,7 +223,8 @@ async fn a_dead_letter_goes_only_where_its_order_has_ended_in_mysql_and_never_on
     let worker = fixture.worker("w").set("RECONCILE_EVERY_S", 0).start();
     worker.says("consumer group created").await;
     worker.stop().await;
-    // Copies of an order that will be written and of one that will be refused, one of nobody's, a payment, and no order at all.
+    // Copies of an order that will be written and of one that will be refused, an order of a user without any other
+    // order, a payment, and an entry that is no order.
     let mut entries = Vec::new();
     for (id, user) in [(1, 1), (11, 1), (31, 31)] {
         entries.push(fixture.add_order(id, user, 7).await);
@@ -252,7 +255,7 @@ async fn a_dead_letter_goes_only_where_its_order_has_ended_in_mysql_and_never_on
 const EVENTS: &str =
     "SELECT CAST(order_id * 10 + step AS SIGNED) FROM tidegate_event ORDER BY order_id, step";
 
-/// Purged and kept of a kind, in all partitions together.
+/// The numbers of pruned and kept items of a kind, in all partitions together.
 fn in_all_partitions(stdout: &str, kind: &str) -> (u64, u64) {
     let counts = by_partition(stdout).into_iter().map(|(_, own)| own[kind].clone());
     counts.fold((0, 0), |(purged, kept), own| {
@@ -290,7 +293,7 @@ async fn a_prune_of_one_partition_leaves_the_rows_of_the_others_in_a_mysql_that_
     let fixture = Fixture::open().await;
     let program = partitions::program(&fixture, TAGS);
     refused_and_ended_orders_in_each_partition(&fixture).await;
-    // An event of order 24 that named a voucher of another partition: it belongs where its order is.
+    // An event of order 24 that names a voucher of another partition: it belongs to the partition of its order.
     sql(&fixture, "UPDATE tidegate_event SET voucher_id = 5 WHERE order_id = 24 AND step = 2").await;
     let line = "prune refusals events --older-than 90d";
     let dry = program.run(&format!("{line} --dry-run --json")).expect(0).stdout;
@@ -349,7 +352,7 @@ async fn without_the_stream_or_a_store_nothing_is_pruned_and_nothing_by_default(
     .await;
 }
 
-/// Rows as large as they are in real life, so many that they are many chunks.
+/// Rows of a realistic size, enough for many chunks.
 async fn many_rows(fixture: &Fixture, rows: i64) {
     fixture.redis_says(&["XGROUP", "CREATE", STREAM, "g1", "0", "MKSTREAM"]).await;
     for from in (0..rows).step_by(2_000) {
@@ -387,7 +390,7 @@ async fn a_prune_that_is_killed_between_two_bites_leaves_the_rest_to_the_next_on
         &mysql.url_for(&fixture.mysql),
     ]);
     let line = "prune refusals --older-than 90d --yes";
-    // The last chunk: the one with the last order.
+    // The last chunk is the one with the last order.
     let hold = mysql.hold_when(b"693106606082500)");
     let mut command = through.command(&line.split(' ').collect::<Vec<_>>());
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the program runs");

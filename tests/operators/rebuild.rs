@@ -1,4 +1,5 @@
-//! `tidegate rebuild`: an empty or outdated Redis is filled while the sale goes on, and nothing is sold or released twice.
+//! Tests of `tidegate rebuild`: it fills an empty or outdated Redis during the sale, and no unit is sold or released
+//! twice.
 
 use std::{
     io::{BufRead, BufReader},
@@ -38,7 +39,7 @@ async fn open(stock: i64) -> (Fixture, Program, RedisStore) {
     (fixture, program, store)
 }
 
-/// The journal is complete, and its sum is the stock.
+/// Checks that the journal is complete, and that its sum is the stock.
 async fn adds_up<M: Endpoint>(fixture: &Fixture<M>, voucher: i64) {
     let journal = fixture.journal(voucher).await;
     assert!(journal.contains_key(COMPLETE), "{} notes", journal.len());
@@ -50,7 +51,7 @@ async fn adds_up<M: Endpoint>(fixture: &Fixture<M>, voucher: i64) {
     assert_eq!(Some(sum), fixture.redis_stock(voucher).await, "the sum of the journal is the stock");
 }
 
-/// At a quiet moment both sides have the same, and all of it is accounted for.
+/// Checks at a quiet moment that both sides agree and that all units are accounted for.
 async fn agrees<M: Endpoint>(fixture: &Fixture<M>, voucher: i64, loaded: i64) {
     adds_up(fixture, voucher).await;
     let live: i64 =
@@ -68,13 +69,13 @@ fn of_voucher(report: &Json, voucher: usize) -> Json {
     report["vouchers"][voucher].clone()
 }
 
-/// What MySQL says of the journal of a voucher.
+/// Whether a voucher keeps a journal, as its row in MySQL says.
 async fn noted(fixture: &Fixture, voucher: i64) -> Option<i64> {
     let column = "SELECT CAST(keeps_journal AS SIGNED) FROM tb_seckill_voucher WHERE voucher_id = ?";
     sqlx::query_scalar(column).bind(voucher).fetch_one(&fixture.pool).await.expect("MySQL answers")
 }
 
-/// What the tutorial's own script does: it keeps no journal.
+/// Buys like the tutorial's own script, which keeps no journal.
 async fn buy_by_the_tutorials_script(fixture: &Fixture, order: i64) {
     let user = order.to_string();
     fixture.redis_says(&["INCRBY", "seckill:stock:7", "-1"]).await;
@@ -106,7 +107,7 @@ async fn the_journal_of_a_voucher_whose_producers_keep_none_is_not_called_comple
     fixture.settled().await;
     fixture.judge().await;
 
-    // As a rebuild of an older version left it: the audit goes by what MySQL remembers.
+    // A rebuild of an older version left the journal like this: the audit uses the columns of MySQL instead.
     let complete = r#"{"action":"complete","by":"rebuild","timestamp":1}"#;
     fixture.redis_says(&["HSET", "seckill:journal:7", COMPLETE, complete]).await;
     program.run("audit").expect(0);
@@ -122,10 +123,11 @@ async fn a_worker_that_finds_a_journal_complete_notes_it_in_mysql() {
     for voucher in [5, 6] {
         program.run(&format!("voucher load --voucher {voucher} --stock 10")).expect(0);
     }
-    // As a voucher has it that was loaded before there was this column.
+    // A voucher that was loaded before this column existed has no value in it.
     assert_eq!(noted(&fixture, 7).await, Some(1), "a load notes it");
     sql(&fixture, "UPDATE tb_seckill_voucher SET keeps_journal = NULL").await;
-    // A rebuild called it complete, of whatever sale; and something that keeps no journal sells.
+    // For voucher 5, a rebuild made the journal complete, whatever sale it was. Voucher 6 is also sold by a program
+    // without a journal.
     let complete = r#"{"action":"complete","by":"rebuild","timestamp":1}"#;
     fixture.redis_says(&["HSET", "seckill:journal:5", COMPLETE, complete]).await;
     fixture.redis_says(&["INCRBY", "seckill:stock:6", "-1"]).await;
@@ -208,7 +210,8 @@ async fn a_redis_that_was_emptied_in_a_running_sale_is_filled_by_one_command() {
     });
     let callers: Vec<_> = callers.collect();
     until("the sale runs", || async { fixture.live_orders().await.len() > 300 }).await;
-    // What is told from here on may be in Redis alone when that is emptied; all that was told before is written by then.
+    // Orders that are admitted from here on may be in Redis alone when it is emptied. All orders that were admitted
+    // before are written by then.
     caller_log.begin_risk();
     let told = caller_log.read();
     until("what was told is written", || async {
@@ -257,7 +260,8 @@ async fn each_order_is_counted_where_it_is_and_holds_its_units_once() {
     program.run("order event cancelled 4 --user 4 --voucher 7 --yes").expect(0);
     fixture.settled().await;
     assert!(worker.stop().await.success());
-    // Two that nobody has read, one that is pending, one dead, one acknowledged and not written, one that only the journal has.
+    // Two orders are undelivered, one is pending, one is dead, one is acknowledged and not written, and one is only in
+    // the journal.
     for id in 11..=16 {
         assert_eq!(ask(&store, id, id, 1).await, AdmitReply::Admitted);
     }
@@ -268,7 +272,7 @@ async fn each_order_is_counted_where_it_is_and_holds_its_units_once() {
     fixture.call(&format!("XACK {STREAM} g1 {}", entry(2))).await;
     fixture.call(&format!("XACK {STREAM} g1 {}", entry(3))).await;
     fixture.call(&format!("XDEL {STREAM} {}", entry(3))).await;
-    // A hand has spoilt the stock, and somebody is barred for nothing.
+    // The stock was changed manually, and a user without an order counts as a buyer.
     fixture.call("SET seckill:stock:7 5000").await;
     fixture.call("SADD seckill:order:7 777").await;
 
@@ -291,7 +295,7 @@ async fn each_order_is_counted_where_it_is_and_holds_its_units_once() {
             .contains("voucher 7: rebuilt with 88 units left, 3 live orders, 3 orders in flight (3 units)"),
         "{text:?}"
     );
-    // Whoever was told of an order hears the same again.
+    // A repeated request with the id of an admitted order gets the same answer.
     for id in [1, 2, 3] {
         assert_eq!(ask(&store, id, id, 2).await, AdmitReply::AdmittedBefore);
     }
@@ -303,7 +307,7 @@ async fn each_order_is_counted_where_it_is_and_holds_its_units_once() {
     assert_eq!(ask(&store, 98, 777, 1).await, AdmitReply::Admitted, "nobody is barred for nothing");
     assert_eq!(ask(&store, 97, 4, 1).await, AdmitReply::Admitted, "nor after a cancelled order");
 
-    // The dead letter that is put back is written, the pending ones are, and nothing is released or sold twice.
+    // The requeued letter and the pending entries are written, and no order is released or sold twice.
     program.run("dead requeue --all --yes").expect(0);
     let worker = fixture.worker("w").start();
     program.run("replay --from -1h --to 0s --yes");
@@ -348,7 +352,7 @@ async fn old_keys_sell_until_the_new_ones_do_and_nobody_is_forgotten() {
     assert!(worker.stop().await.success());
 }
 
-/// A rebuild that has come to a step.
+/// A rebuild that is held at a step.
 async fn held_at(fixture: &Fixture, held: impl FnOnce(&Proxy, &Proxy) -> Hold) -> (Child, Hold, [Proxy; 2]) {
     let redis = Proxy::start(fixture.redis.port()).await.expect("a proxy");
     let mysql = Proxy::start(fixture.mysql.port()).await.expect("a proxy");
@@ -413,13 +417,13 @@ async fn without_its_lock_in_mysql_nothing_is_switched_over() {
     assert_eq!(ask(&store, 1, 1, 1).await, AdmitReply::Admitted);
     let before = fixture.journal(7).await;
     let (child, hold, _proxies) = held_at(&fixture, |redis, _| redis.hold_when(br#""action":"load""#)).await;
-    // Among them the one that holds the row.
+    // The connection that holds the row is among these.
     let others = "SELECT CAST(id AS SIGNED) FROM information_schema.processlist \
                   WHERE db = DATABASE() AND id <> CONNECTION_ID()";
     let mut own = fixture.pool.acquire().await.expect("MySQL answers");
     let others: Vec<i64> = sqlx::query_scalar(others).fetch_all(&mut *own).await.expect("MySQL answers");
     for other in others {
-        // It may have ended by itself.
+        // The connection may have ended by itself.
         _ = sqlx::raw_sql(sqlx::AssertSqlSafe(format!("KILL {other}"))).execute(&mut *own).await;
     }
     drop(own);
@@ -534,7 +538,8 @@ async fn no_order_id_of_today_is_given_out_again() {
     assert!(unknown.stdout.contains("counter raised from nothing to 500"), "{unknown:?}");
     assert!(unknown.stdout.contains("is unknown, because the counter of order ids was lost"), "{unknown:?}");
     assert_eq!(counter().await, Some(500));
-    // In the stream only; and one that was made in another way would leave none for the day.
+    // One order is only in the stream. The id of another one was not made from the counter, and would use up the ids of
+    // the day.
     fixture.add_order(id(700), 2, 7).await;
     fixture.add_order(id((1 << 32) - 1), 3, 7).await;
     program.run("rebuild --all --yes").expect(0);
@@ -566,7 +571,7 @@ async fn a_redis_that_came_back_older_is_brought_up_to_mysql() {
     fixture.redis.kill9().expect("it dies");
     copy(older.path(), &folder);
     fixture.redis.restart().expect("it starts");
-    // It knows 20 of 60 orders, and sells what is sold.
+    // Redis has 20 of 60 orders, and sells units that are sold already.
     assert_eq!(ask(&store, 61, 61, 1).await, AdmitReply::Admitted);
     program.run("rebuild --all --yes").expect(0);
     until("what came late is written", || async { fixture.live_orders().await.len() == 61 }).await;
@@ -578,8 +583,8 @@ async fn a_redis_that_came_back_older_is_brought_up_to_mysql() {
     assert!(worker.stop().await.success());
 }
 
-/// Puts the file of a Redis in the place of another's. The lock that says that a folder is in use stays: without it, whoever starts a
-/// server sweeps the folder away.
+/// Replaces the file of a Redis with that of another one. The lock file of the folder stays: without it, the next start
+/// of a server would delete the folder.
 fn copy(from: &std::path::Path, to: &std::path::Path) {
     let run = |line: String| {
         let done = std::process::Command::new("sh").args(["-c", &line]).status();
@@ -598,7 +603,7 @@ async fn what_ends_after_a_rebuild_is_released_once() {
     }
     fixture.settled().await;
     fixture.call("FLUSHALL").await;
-    // Cancelled while Redis knows nothing of it; its release meets no stock.
+    // Order 1 is cancelled while Redis has no data: its release finds no stock.
     until("the group is there again", || async { fixture.open_entries().await == Some(0) }).await;
     program.run("order event cancelled 1 --user 1 --voucher 7 --yes").expect(0);
     fixture.settled().await;
@@ -606,7 +611,7 @@ async fn what_ends_after_a_rebuild_is_released_once() {
     assert_eq!(fixture.redis_stock(7).await, Some(44));
     program.run("order event cancelled 2 --user 2 --voucher 7 --yes").expect(0);
     until("it is released", || async { fixture.redis_stock(7).await == Some(46) }).await;
-    // Whoever releases again, by an entry that comes once more or by the script, changes nothing.
+    // A second release, by a replay or by the script, changes nothing.
     program.run("replay --from -1h --to 0s --yes").expect(0);
     for (order, user) in [(1, 1), (2, 2)] {
         let release = Release {
@@ -624,7 +629,7 @@ async fn what_ends_after_a_rebuild_is_released_once() {
     assert!(worker.stop().await.success());
 }
 
-/// Not a test of speed, which depends on the build: it says how long it took.
+/// A measurement without a bound, because the time depends on the build.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "takes a minute; for measuring"]
 async fn a_million_orders() {
