@@ -1,4 +1,5 @@
-//! `tidegate reconcile`: what differs between both sides is found, each by its kind, and nothing else, also beside a sale.
+//! Tests of `tidegate reconcile`: it finds each difference between both sides by its kind, and no others, also during a
+//! sale.
 
 use std::{collections::BTreeMap, process::Stdio};
 
@@ -13,11 +14,11 @@ use crate::{
     sale::{program, sql},
 };
 
-/// Orders begin here: beyond what a double holds.
+/// The first order id, which a double cannot hold.
 const BIG: i64 = 9_007_199_254_740_993;
 const UNITS: i64 = 100;
 
-/// Puts a voucher on sale whose journal is complete, as loading it does.
+/// Puts a voucher on sale with a complete journal, as loading does.
 async fn load_complete(fixture: &Fixture, voucher: i64, loaded: i64) {
     fixture.load(voucher, UNITS).await;
     let load = format!(
@@ -29,7 +30,7 @@ async fn load_complete(fixture: &Fixture, voucher: i64, loaded: i64) {
     fixture.redis_says(&["SET", &format!("seckill:stock:{voucher}"), &loaded.to_string()]).await;
 }
 
-/// Releases an order of one unit in Redis, as `lua/release.lua` does in a journal that is complete.
+/// Releases an order of one unit in Redis, as `lua/release.lua` does with a complete journal.
 async fn release(fixture: &Fixture, order: i64, user: i64, voucher: i64) {
     let journal = format!("seckill:journal:{voucher}");
     let admitted = fixture.redis_says(&["HGET", &journal, &order.to_string()]).await.as_string().unwrap();
@@ -43,7 +44,7 @@ async fn release(fixture: &Fixture, order: i64, user: i64, voucher: i64) {
     fixture.redis_says(&["INCRBY", &format!("seckill:stock:{voucher}"), "1"]).await;
 }
 
-/// The orders, users or units of each kind of difference, by voucher, with cause and repair of the first.
+/// The orders, users or units of each kind of difference by voucher, with cause and repair of the first one.
 fn found(look: &Json) -> BTreeMap<(String, String), (Vec<String>, String, String)> {
     let mut found = BTreeMap::new();
     for voucher in look["vouchers"].as_array().unwrap() {
@@ -84,17 +85,17 @@ async fn each_kind_of_difference_is_found_with_its_orders_its_cause_and_what_rep
 
     let id = |nth: i64| (BIG + nth).to_string();
     let entry = |nth: i64| format!("SELECT entry_id FROM tb_voucher_order WHERE id = {}", BIG + nth);
-    // Lost, one of them with its entry.
+    // Two orders are lost in MySQL, one of them together with its entry.
     let gone: String =
         sqlx::query_scalar(sqlx::AssertSqlSafe(entry(2))).fetch_one(&fixture.pool).await.unwrap();
     sql(&fixture, format!("DELETE FROM tb_voucher_order WHERE id IN ({}, {})", id(1), id(2))).await;
     sql(&fixture, "UPDATE tb_seckill_voucher SET stock = stock + 2 WHERE voucher_id = 10").await;
     fixture.redis_says(&["XDEL", "stream.orders", &gone]).await;
-    // Redis knows nothing of it.
+    // Redis has lost order 3.
     fixture.redis_says(&["HDEL", "seckill:journal:10", &id(3)]).await;
     fixture.redis_says(&["SREM", "seckill:order:10", "503"]).await;
     fixture.redis_says(&["INCRBY", "seckill:stock:10", "1"]).await;
-    // A service cancelled it, and told Redis nothing.
+    // A service cancelled order 4 in MySQL only.
     sql(&fixture, format!("UPDATE tb_voucher_order SET status = 4, slot = NULL WHERE id = {}", id(4))).await;
     sql(&fixture, "UPDATE tb_seckill_voucher SET stock = stock + 1 WHERE voucher_id = 10").await;
     release(&fixture, BIG + 5, 505, 10).await;
@@ -178,13 +179,13 @@ async fn one_look_at_a_time_goes_on_and_the_second_says_who_is_at_it() {
     assert_eq!(fixture.redis_says(&["EXISTS", "tidegate:reconciler"]).await.as_i64(), Some(0));
 }
 
-/// Sold through the gate with a complete journal, with cancellations.
+/// A voucher with a complete journal that the gate sells, with cancellations.
 const COMPLETE: i64 = 31;
-/// The same, and its orders have to be paid at once.
+/// The same kind of voucher, but its orders have to be paid at once.
 const EXPIRING: i64 = 32;
-/// The same, and MySQL does not know it: its orders are dead letters.
+/// The same kind of voucher without a row in MySQL, so its orders are dead letters.
 const DEAD: i64 = 33;
-/// MySQL has few units of it, so that most of its orders are refused.
+/// A voucher with few units in MySQL, so that most of its orders are refused.
 const SCARCE: i64 = 34;
 
 async fn append(fixture: &Fixture, event: &str, order: i64, voucher: i64) {
@@ -192,7 +193,7 @@ async fn append(fixture: &Fixture, event: &str, order: i64, voucher: i64) {
     fixture.add(&[("event", event), ("orderId", &order), ("userId", &order), ("voucherId", &voucher)]).await;
 }
 
-/// Orders of all kinds, some of them cancelled or paid right behind, also those that are refused or buried.
+/// Sells orders of all kinds. Some are cancelled or paid at once, including orders that are refused or buried.
 async fn sell(fixture: &Fixture, first: i64) {
     let all = (first..first + 60).map(|id| async move {
         match id % 6 {
@@ -269,7 +270,7 @@ async fn looks_beside_a_busy_sale_with_refusals_cancellations_and_kills_find_not
         assert_agrees(&look);
     }
     assert_agrees(&program.run("reconcile --json").json());
-    // Redis was loaded with more of it than MySQL.
+    // Redis was loaded with more units of this voucher than MySQL has.
     let left = fixture.mysql_stock(SCARCE).await;
     let what = format!("voucher {SCARCE}: Redis offers 99280, and {left} by MySQL, which has {left} left");
     fixture.judge_except(&[what]).await;
@@ -278,7 +279,7 @@ async fn looks_beside_a_busy_sale_with_refusals_cancellations_and_kills_find_not
     assert!(killed.stop().await.success() && other.stop().await.success());
 }
 
-/// Nothing differs, but that MySQL was loaded with fewer units on purpose.
+/// Checks that nothing differs, except the voucher that has fewer units in MySQL on purpose.
 fn assert_agrees(look: &Json) {
     let mut kinds = found(look);
     kinds.retain(|(voucher, kind), _| !(voucher == "34" && kind == "loaded_mismatch"));
@@ -326,7 +327,7 @@ async fn the_partitions_of_a_process_are_compared_one_after_the_other() {
         Program::with_flags(&flags).run(&load).expect(0);
     }
     let proxy = Proxy::start(fixture.redis.port()).await.expect("a proxy");
-    // What a comparison reads first, and nobody else does: the one that begins stands still.
+    // Only a comparison sends this command, as its first read, so the first comparison is held here.
     let held = proxy.hold_when("HSCAN");
     let plan = fixture.worker("w").set("STREAM_PARTITIONS", tags.join(",")).set("RECONCILE_EVERY_S", 1);
     let plan = plan.set("REDIS_URL", proxy.url_for(&fixture.redis)).set("REDIS_COMMAND_TIMEOUT_MS", 60_000);
@@ -381,7 +382,7 @@ async fn a_look_at_one_voucher_reads_no_rows_of_others() {
     let digits = (0..10).map(|digit| format!("SELECT {digit} d")).collect::<Vec<_>>().join(" UNION ALL ");
     let series = format!("({digits}) a, ({digits}) b, ({digits}) c, ({digits}) d");
     let number = "1 + a.d + 10 * b.d + 100 * c.d + 1000 * d.d";
-    // More than a page of one user, too.
+    // There is more than a page of orders of one user, too.
     for (first, voucher, rows, user, slot) in [
         (0, 11, 9_900, "seq", "1"),
         (10_000, 10, 1_100, "7", "NULL"),
@@ -398,7 +399,7 @@ async fn a_look_at_one_voucher_reads_no_rows_of_others() {
         )
         .await;
     }
-    // Rows that were read by way of an index.
+    // The number of rows that were read through an index.
     let read = || async {
         let sql = "SHOW GLOBAL STATUS WHERE Variable_name IN ('Handler_read_next', 'Handler_read_key')";
         let rows: Vec<(String, String)> =
@@ -416,7 +417,8 @@ async fn a_look_at_one_voucher_reads_no_rows_of_others() {
         .collect();
     assert_eq!(counts["not_admitted"], 150, "{counts:?}");
     assert_eq!(look["mysql_orders"], 1_250, "{look}");
-    // Each of its rows some times over, and none of the 19,800. Each id that is asked for in a list counts, too.
+    // Each of the rows of the voucher is read several times, and none of the other 19,800. Each id in a list of ids
+    // counts, too.
     assert!(rows > 1_250 && rows < 19_800, "{rows}");
     let before = read().await;
     let look = program.run("reconcile --json").expect(1).json();
@@ -424,15 +426,15 @@ async fn a_look_at_one_voucher_reads_no_rows_of_others() {
     assert!(read().await - before > 21_050);
 }
 
-/// How many calls of scripts Redis counts.
+/// The number of script calls that Redis counts.
 fn scripts_called(stats: &Value) -> u64 {
     let stats = stats.as_string().expect("text");
     let calls = stats.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
     calls.and_then(|calls| calls.split(',').next()?.parse().ok()).expect("scripts were called")
 }
 
-/// Runs a command up to a request to MySQL with this text, gives its lease to somebody else, and lets it go on when it has asked
-/// for its lease again.
+/// Runs a command up to a request to MySQL with this text, and gives its lease to another process. The command
+/// continues once it has tried to renew its lease.
 async fn run_without_lease(fixture: &Fixture, words: &[&str], held_at: &str) -> Run {
     let proxy = Proxy::start(fixture.mysql.port()).await.expect("a proxy");
     let through = Program::with_variables(&fixture.redis.url(), &proxy.url_for(&fixture.mysql));
@@ -441,7 +443,7 @@ async fn run_without_lease(fixture: &Fixture, words: &[&str], held_at: &str) -> 
     let child = tokio::task::block_in_place(|| command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn());
     let child = child.expect("the program runs");
     held.reached().await.expect("it is on its way");
-    // In one step: whoever asks after that is refused.
+    // The lease is overwritten in one step, so that every later renewal is refused.
     let overwrite =
         "redis.call('SET', KEYS[1], ARGV[1], 'PX', 60000) return redis.call('INFO', 'commandstats')";
     let key = ["EVAL", overwrite, "1", "tidegate:reconciler", "ben@shop: tidegate rebuild 1a2b"];
@@ -476,7 +478,7 @@ async fn a_command_that_loses_its_lease_stops_after_the_step_in_progress_and_say
     );
     assert_eq!(look.stdout, "", "nothing is known");
 
-    // The first of two vouchers is repaired, and the second is left.
+    // The first of two vouchers is repaired, and the second one is left.
     let repairing = "FORCE INDEX (uk_voucher_user_slot) WHERE voucher_id = 10";
     let repair = run_without_lease(&fixture, &["reconcile", "--repair", "--yes"], repairing).await.expect(6);
     assert!(repair.stderr.contains(lost), "{repair:?}");
@@ -562,7 +564,7 @@ async fn a_repair_moves_nothing_on_what_it_did_not_or_cannot_read() {
     let journal = "seckill:journal:10";
     assert_eq!(stock().await, Some(11));
 
-    // An order that the journal lacks, and that is not compared: its units are no oversell risk.
+    // An order that the journal lacks is not compared: its units are no oversell risk.
     fixture.redis_says(&["HDEL", journal, "1"]).await;
     let partly = program.run("reconcile --voucher 10 --since -1ms --repair --yes").expect(1);
     assert!(partly.stdout.contains("with --since, not all of its orders were compared"), "{partly:?}");
@@ -577,7 +579,7 @@ async fn a_repair_moves_nothing_on_what_it_did_not_or_cannot_read() {
     program.run("rebuild --voucher 10 --yes").expect(0);
     program.run("reconcile").expect(0);
 
-    // A row that is gone without its events: written again, it would be unpaid, and expire.
+    // A row is lost without its events: if it were written again, it would be unpaid, and expire.
     program.run("order event paid 3 --ref pay-3 --yes").expect(0);
     fixture.settled().await;
     sql(&fixture, "DELETE FROM tb_voucher_order WHERE id = 3").await;
@@ -598,7 +600,7 @@ async fn an_order_that_died_of_a_taken_id_holds_its_units_and_is_counted() {
     let fixture = Fixture::open().await;
     load_complete(&fixture, 10, UNITS).await;
     let (order, owner, buyer) = (BIG + 5, BIG + 5, 77);
-    // Somebody cancels an order that nobody placed. Its id is then used for the order of another user.
+    // An event cancels an order that was never placed. Its id is then used for the order of another user.
     append(&fixture, "cancelled", order, 10).await;
     let worker = fixture.worker("w").start();
     fixture.settled().await;
@@ -635,7 +637,7 @@ async fn what_a_failover_took_from_redis_is_counted_by_the_audit_and_named_by_a_
     for counter in counters {
         fixture.redis_says(&["SET", &counter.as_string().expect("a name"), "1"]).await;
     }
-    // Its unit is sold again, and MySQL does not have it.
+    // The unit of that order is sold again, and MySQL does not have it.
     program.run(&format!("admit --voucher 10 --user 3 --order {BIG}")).expect(0);
     fixture.settled().await;
 

@@ -1,4 +1,4 @@
-//! `tidegate order release-unpaid`: the unpaid orders of one voucher end, and no others, however many there are.
+//! Tests of `tidegate order release-unpaid`: it ends all unpaid orders of one voucher, and no others.
 
 use std::{ops::RangeInclusive, time::Duration};
 
@@ -13,7 +13,7 @@ use crate::{
     terminal::Terminal,
 };
 
-/// Unpaid orders of voucher 1, each of a user with its number, and written an hour ago.
+/// Unpaid orders of voucher 1 that were written an hour ago. The user of each order has its number.
 async fn with_orders(orders: RangeInclusive<i64>) -> Fixture {
     let fixture = with_unpaid_orders(10_000, orders).await;
     sql(&fixture, "UPDATE tb_voucher_order SET create_time = NOW() - INTERVAL 1 HOUR").await;
@@ -39,7 +39,7 @@ async fn the_unpaid_orders_of_a_voucher_that_are_old_enough_end_and_no_others() 
     sql(&fixture, "UPDATE tb_voucher_order SET status = NULL WHERE id = 5").await;
     program.run("order event paid 2 --yes").expect(0);
     program.run("order event cancelled 3 --yes").expect(0);
-    // A service has cancelled it by itself, without its slot: nobody knows where its unit is.
+    // A service has cancelled the order and left its slot: nothing shows whether its unit was released.
     sql(&fixture, "UPDATE tb_voucher_order SET status = 4 WHERE id = 4").await;
 
     let command = "order release-unpaid --voucher 1 --older-than 30m --reason not_paid";
@@ -105,7 +105,7 @@ async fn thousands_end_with_a_bounded_number_in_progress() {
     let fixture = with_orders(1..=2_500).await;
     let program = operator(&fixture);
     let before = entries(&fixture).await;
-    // Nobody records: it appends no more than it has room for, and says what is left.
+    // No worker records the events: the command appends no more than it may have in progress, and reports the rest.
     let left = program.run("order release-unpaid --voucher 1 --older-than 30m --for 200ms --yes").expect(1);
     let appended = entries(&fixture).await - before;
     assert!((500..=1_000).contains(&appended), "{appended}");
@@ -149,7 +149,7 @@ async fn ctrl_c_ends_it_after_the_page_in_progress() {
 #[tokio::test(flavor = "multi_thread")]
 async fn unpaid_orders_are_left_while_a_worker_lives_that_knows_no_events() {
     let fixture = with_orders(1..=1).await;
-    // As a worker of the version before events stands there.
+    // A worker of the version before events is alive.
     fixture.redis_says(&["XGROUP", "CREATECONSUMER", STREAM, GROUP, "old-0"]).await;
     let heartbeat = "pid 7 on shop since 2026-01-01T00:00:00Z, heartbeat 10000 ms (00000000)";
     let lease_ms = Duration::from_secs(60).as_millis().to_string();

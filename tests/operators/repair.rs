@@ -1,4 +1,4 @@
-//! `tidegate reconcile --repair`: one command from what differs to "it holds", while the sale goes on.
+//! Tests of `tidegate reconcile --repair`: one command repairs all differences during a sale.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::{
 
 const VOUCHER: i64 = 21;
 const ORDERS: i64 = 40;
-/// Of these, the ones that are paid.
+/// The number of orders that are paid.
 const PAID: i64 = 15;
 
 async fn sql(fixture: &Fixture, statements: &[&str]) {
@@ -22,7 +22,7 @@ async fn sql(fixture: &Fixture, statements: &[&str]) {
     }
 }
 
-/// Orders by status, with the units left in MySQL and in Redis.
+/// The number of orders by status, with the units left in MySQL and in Redis.
 async fn state(fixture: &Fixture) -> (Vec<(i64, i64)>, i64, Option<i64>) {
     let statuses =
         "SELECT CAST(status AS SIGNED), COUNT(*) FROM tb_voucher_order GROUP BY status ORDER BY status";
@@ -34,7 +34,7 @@ async fn state(fixture: &Fixture) -> (Vec<(i64, i64)>, i64, Option<i64>) {
     (statuses, stock, in_redis.as_i64())
 }
 
-/// A sale with orders and payments, of which all is settled.
+/// Sells orders with payments, and waits until all are settled.
 async fn sell(fixture: &Fixture, program: &Program) {
     program.run(&format!("voucher load --voucher {VOUCHER} --stock 100")).expect(0);
     for order in 1..=ORDERS {
@@ -55,7 +55,7 @@ async fn orders_and_payments_that_mysql_lost_come_back_and_what_hands_did_to_red
     let before = state(&fixture).await;
     assert_eq!(before, (vec![(1, ORDERS - PAID), (2, PAID)], 100 - ORDERS, Some(100 - ORDERS)));
 
-    // MySQL as it was an hour ago; and hands at Redis.
+    // MySQL has its state of an hour ago, and Redis was changed manually.
     let restored = [
         "DELETE FROM tb_voucher_order WHERE id > 5",
         "DELETE FROM tidegate_event WHERE order_id > 5",
@@ -88,7 +88,7 @@ async fn what_a_service_cancelled_by_its_own_hand_is_released_once() {
     let fixture = Fixture::open().await;
     let (program, worker) = (program(&fixture), fixture.worker("w").start());
     sell(&fixture, &program).await;
-    // Order 20 in both stores, as the tutorial's services do; order 21 in MySQL only.
+    // A service cancels order 20 in both stores, as the tutorial's services do, and order 21 in MySQL only.
     let by_hand = [
         "UPDATE tb_voucher_order SET status = 4, slot = NULL WHERE id IN (20, 21)",
         "UPDATE tb_seckill_voucher SET stock = stock + 2 WHERE voucher_id = VOUCHER",
@@ -102,7 +102,7 @@ async fn what_a_service_cancelled_by_its_own_hand_is_released_once() {
     let (_, in_mysql, in_redis) = state(&fixture).await;
     assert_eq!((in_mysql, in_redis), (62, Some(62)));
     program.run("reconcile").expect(0);
-    // Both may buy again.
+    // Both users may order again.
     for user in [520, 521] {
         fixture.admit(1_000 + user, user, VOUCHER, 1).await;
     }
@@ -141,7 +141,7 @@ async fn units_that_a_redis_that_went_back_sold_twice_are_neither_on_sale_nor_lo
     assert_eq!(state(&fixture).await, (vec![(1, 5)], 0, Some(0)), "nothing is owed to the refused");
     program.run("reconcile").expect(0);
     fixture.judge().await;
-    // What comes back is on sale again, on both sides.
+    // A released unit is on sale again, in both stores.
     program.run("order event cancelled 1 --yes").expect(0);
     assert_eq!(state(&fixture).await, (vec![(1, 4), (4, 1)], 1, Some(1)));
     program.run("reconcile").expect(0);
@@ -149,18 +149,18 @@ async fn units_that_a_redis_that_went_back_sold_twice_are_neither_on_sale_nor_lo
     assert!(worker.stop().await.success());
 }
 
-/// All that MySQL says of orders and of what happened to them.
+/// The tables with orders and their events.
 const TABLES: [&str; 5] =
     ["tb_voucher_order", "tb_seckill_voucher", "tidegate_event", "tidegate_refusal", "tidegate_unpaid_order"];
 
-/// Keeps the tables as they are.
+/// Copies the tables.
 async fn back_up(fixture: &Fixture) {
     for table in TABLES {
         sql(fixture, &[&format!("CREATE TABLE before_{table} AS SELECT * FROM {table}")]).await;
     }
 }
 
-/// MySQL as it was when it was backed up.
+/// Restores the copied tables.
 async fn restore(fixture: &Fixture) {
     let back = TABLES
         .map(|table| format!("DELETE FROM {table}; INSERT INTO {table} SELECT * FROM before_{table};"))
@@ -170,7 +170,7 @@ async fn restore(fixture: &Fixture) {
     sqlx::raw_sql(sqlx::AssertSqlSafe(all)).execute(&fixture.pool).await.expect("MySQL does it");
 }
 
-/// What MySQL has recorded, but for the time.
+/// The events in MySQL, without their times.
 async fn history(fixture: &Fixture) -> Vec<String> {
     let events = "SELECT CONCAT_WS(' ', order_id, step, event, outcome, from_status, to_status, released, entry_id) \
                   FROM tidegate_event ORDER BY order_id, step";
@@ -208,7 +208,7 @@ async fn each_kind_of_event_that_mysql_lost_is_found_and_recorded_again_with_all
     for order in 1..=10 {
         fixture.admit(order, 500 + order, VOUCHER, 1).await;
     }
-    // Of a producer that keeps no journal.
+    // The orders of a producer that keeps no journal.
     let plain = VOUCHER + 1;
     fixture.load(plain, 100).await;
     for order in [20, 21] {
@@ -224,7 +224,7 @@ async fn each_kind_of_event_that_mysql_lost_is_found_and_recorded_again_with_all
         (5, &["paid", "refunding", "refund_failed"]),
         (6, &["cancelled"]),
         (7, &["expired"]),
-        // Too late: it has to be refunded.
+        // The payment comes too late, so it has to be refunded.
         (8, &["cancelled", "paid"]),
         (9, &["used"]),
         // There is no such order.
@@ -235,7 +235,7 @@ async fn each_kind_of_event_that_mysql_lost_is_found_and_recorded_again_with_all
             append(&fixture, event, (order, 500 + order, VOUCHER)).await;
         }
     }
-    // Of somebody else.
+    // These payments name the user of another order, or no user of an order.
     append(&fixture, "paid", (10, 77, VOUCHER)).await;
     append(&fixture, "paid", (20, 520, plain)).await;
     fixture.settled().await;
@@ -286,7 +286,7 @@ async fn an_event_that_was_buried_or_put_back_as_another_entry_is_not_lost() {
     fixture.settled().await;
     assert_eq!(history(&fixture).await.len(), 1);
     program.run("reconcile").expect(0);
-    // What is recorded of the other entry only is lost with that one.
+    // Events that were recorded only from the other entry are lost with it.
     sql(&fixture, &["DELETE FROM tidegate_event", "UPDATE tb_voucher_order SET status = 1"]).await;
     let look = program.run("reconcile --json").expect(1).json();
     assert_eq!(orders_by_kind(&look), BTreeMap::from([("lost_event".to_owned(), vec![1])]), "{look:#}");
@@ -318,13 +318,13 @@ async fn mysql_that_was_restored_from_an_hour_ago_holds_after_one_repair_and_no_
     })
     .await;
     back_up(&fixture).await;
-    // The hour that will be lost: orders, their payments, and payments of orders of before.
+    // The orders and events of the hour that will be lost: orders, their payments, and payments of earlier orders.
     admit(11..=20).await;
     pay(3..=5).await;
     pay(11..=15).await;
     restore(&fixture).await;
     worker.says("a store went back in time").await;
-    // Redis goes on.
+    // Redis keeps its data, and sells on.
     admit(21..=25).await;
     let all_due = "UPDATE tidegate_unpaid_order SET due_ms = 1, ask_ms = 1";
     sql(&fixture, &[all_due]).await;
@@ -337,7 +337,7 @@ async fn mysql_that_was_restored_from_an_hour_ago_holds_after_one_repair_and_no_
     fixture.judge().await;
     assert_eq!(state(&fixture).await, (vec![(1, 15), (2, 10)], 75, Some(75)), "nothing has expired");
 
-    // Only what nobody has paid expires when somebody says so.
+    // After the operator resumes expirations, only unpaid orders expire.
     sql(&fixture, &[all_due]).await;
     program.run("resume --expirations --yes").expect(0);
     until("the unpaid expire", || async { state(&fixture).await.0 == [(2, 10), (4, 15)] }).await;
@@ -348,7 +348,8 @@ async fn mysql_that_was_restored_from_an_hour_ago_holds_after_one_repair_and_no_
     assert!(worker.stop().await.success());
 }
 
-/// MySQL still has the first order, which ended since then; until its end is recorded again, it keeps the place of the second one.
+/// MySQL still has the first order, which has ended since. Until its end is recorded again, it blocks the second order
+/// of its user.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_bought_again_after_a_cancellation_that_mysql_lost_has_both_the_second_order_and_its_payment() {
     let fixture = Fixture::open().await;
@@ -373,21 +374,21 @@ async fn who_bought_again_after_a_cancellation_that_mysql_lost_has_both_the_seco
     assert!(worker.stop().await.success());
 }
 
-/// Entries that wait for this, as `pending list` names them.
+/// The number of entries that wait for this cause, as `pending list` names it.
 fn waiting_for(program: &Program, cause: &str) -> usize {
     let list = program.run("pending list --set-aside --json").expect(0).json();
     let entries = list["entries"].as_array().expect("entries");
     entries.iter().filter(|entry| entry["waits_for"]["kind"] == cause).count()
 }
 
-/// What came of payments: order and outcome.
+/// The payments with their outcomes, by order.
 async fn payments(fixture: &Fixture) -> Vec<(i64, String)> {
     let payments =
         "SELECT order_id, outcome FROM tidegate_event WHERE event = 'paid' ORDER BY order_id, step";
     sqlx::query_as(payments).fetch_all(&fixture.pool).await.expect("MySQL answers")
 }
 
-/// Has an admitted order buried: MySQL does not know its voucher meanwhile.
+/// Buries an admitted order, whose voucher is missing in MySQL for that time.
 async fn bury(fixture: &Fixture, order: i64, user: i64) {
     sql(fixture, &["UPDATE tb_seckill_voucher SET voucher_id = 1 WHERE voucher_id = VOUCHER"]).await;
     fixture.admit(order, user, VOUCHER, 1).await;
@@ -411,7 +412,8 @@ async fn what_workers_read_after_mysql_went_back_waits_for_what_it_lost_and_noth
 
     restore(&fixture).await;
     fixture.admit(3, 501, VOUCHER, 1).await;
-    // Order 4 is a dead letter, nobody has placed order 9, and 599 has not placed order 6: their money goes back.
+    // Order 4 is a dead letter, order 9 was never placed, and user 599 has not placed order 6: their payments have to
+    // be refunded.
     let payment = append(&fixture, "paid", (2, 502, VOUCHER)).await;
     for (order, user) in [(3, 501), (4, 504), (9, 509)] {
         append(&fixture, "paid", (order, user, VOUCHER)).await;
@@ -429,10 +431,10 @@ async fn what_workers_read_after_mysql_went_back_waits_for_what_it_lost_and_noth
     })
     .await;
     worker.says("lost_in_mysql").await;
-    // The payment by somebody else does not keep that of the owner from waiting.
+    // The payment by another user does not keep the payment of the owner from waiting.
     append(&fixture, "paid", (6, 506, VOUCHER)).await;
     until("it waits, too", || async { waiting_for(&program, "lost_in_mysql") == 3 }).await;
-    // Without its letter, order 4 is lost as well.
+    // Without its dead letter, order 4 is lost, too.
     fixture.call("XTRIM stream.orders.dead MAXLEN 0").await;
     let late = [("event", "paid"), ("ref", "late"), ("orderId", "4"), ("userId", "504"), ("voucherId", "21")];
     fixture.add(&late).await;
@@ -477,7 +479,7 @@ async fn while_an_event_is_in_flight_nothing_else_is_told_of_its_order() {
     assert!(worker.stop().await.success());
 }
 
-/// What no repair brings back is decided as if nothing had been lost.
+/// If no repair can bring something back, workers decide as if nothing were lost.
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_waits_for_a_row_that_somebody_deleted_or_for_a_journal_that_is_not_complete() {
     let fixture = Fixture::open().await;
@@ -498,7 +500,7 @@ async fn nothing_waits_for_a_row_that_somebody_deleted_or_for_a_journal_that_is_
         .await;
     append(&fixture, "paid", (2, 502, VOUCHER)).await;
     until("so is this", || async { payments(&fixture).await == [due(1), due(2)] }).await;
-    // The first order of 503 was released by hand, and nothing else says so.
+    // The first order of user 503 was released manually, and only the journal shows that.
     fixture.call(&format!("SREM seckill:order:{VOUCHER} 503")).await;
     let released = r#"{"action":"release","change":1,"by":"hand","timestamp":1}"#;
     fixture.redis_says(&["HSET", &format!("seckill:journal:{VOUCHER}"), "3", released]).await;
@@ -512,7 +514,7 @@ async fn nothing_waits_for_a_row_that_somebody_deleted_or_for_a_journal_that_is_
     assert!(worker.stop().await.success());
 }
 
-/// Nobody can say what a journal of a wrong type holds: what depends on it waits, and everything else goes on.
+/// The content of a journal of a wrong type is unknown. The orders that depend on it wait, and all others are handled.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_journal_that_cannot_be_read_stops_only_what_depends_on_it() {
     let fixture = Fixture::open().await;
@@ -538,7 +540,7 @@ async fn a_journal_that_cannot_be_read_stops_only_what_depends_on_it() {
     assert!(worker.stop().await.success());
 }
 
-/// As docs/runbook/store-went-back.md says.
+/// The steps of docs/runbook/store-went-back.md.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_repair_brings_lost_orders_back_while_their_payments_are_unread() {
     let fixture = Fixture::open().await;
@@ -588,7 +590,7 @@ async fn orders_that_came_by_xadd_alone_are_named_by_their_usual_cause_and_a_rep
         );
         assert!(!said.contains("went back in time"), "{said}");
     }
-    // A repair of all vouchers clears what it repaired, at once.
+    // A repair of all vouchers removes the repaired differences from the stored result at once.
     program.run("reconcile --repair --yes").expect(0);
     for line in ["status", "doctor"] {
         let said = program.run(line).expect(0).stdout;
@@ -614,7 +616,7 @@ async fn a_repair_of_one_voucher_leaves_the_remark_about_another() {
     };
     append(1..=3, VOUCHER).await;
     program.run("reconcile").expect(1);
-    // As many of another voucher, since the comparison.
+    // Since the comparison, another voucher has as many differences.
     append(4..=6, 22).await;
     let kept = || program.run("status --json").json()["reconciled"].clone();
     let before = kept();
@@ -643,7 +645,7 @@ async fn a_repair_goes_on_without_the_right_to_the_counters_of_order_ids_and_nam
     owner.run(&format!("voucher load --voucher {VOUCHER} --stock 100")).expect(0);
     fixture.add_order(1, 501, VOUCHER).await;
     fixture.settled().await;
-    // As the users of earlier versions.
+    // The Redis user has the rights of earlier versions.
     let user = "repairer on >CHANGE-ME ~seckill:* ~stream.orders* ~lock:order:* ~tidegate:* +@all";
     fixture.call(&format!("ACL SETUSER {user}")).await;
     let redis = fixture.redis_url_of("repairer");
