@@ -1,4 +1,5 @@
-//! Running entries again: what is there stays, what is missing is written, and it can be stopped, killed and repeated.
+//! Tests of `tidegate replay`: existing orders stay, missing ones are written, and the command can be stopped, killed
+//! and repeated.
 
 use std::{
     collections::BTreeMap,
@@ -33,18 +34,18 @@ use crate::{
     terminal::Terminal,
 };
 
-/// All that is in the stream.
+/// The whole stream.
 const ALL: [&str; 4] = ["--from", "2020-01-01", "--to", "0s"];
-/// The end of a transaction: `READ COMMITTED` is no commit.
+/// The end of a transaction. The leading `;` excludes `READ COMMITTED`.
 const COMMIT: &[u8] = b";COMMIT";
 /// The transaction of a batch in which some orders are refused.
 const REFUSING_COMMIT: &[u8] = b",'out_of_stock','";
 
-/// Everything that both sides hold, but for the operators' log and the row that probes touch.
+/// The data of both stores, without the operator log and the row that probes change.
 struct Dump(BTreeMap<String, String>);
 
 impl Dump {
-    /// That nothing has changed since.
+    /// Checks that nothing has changed since `before`.
     #[track_caller]
     fn expect(&self, before: &Self) {
         let differs = |name: &&String| self.0.get(*name) != before.0.get(*name);
@@ -58,7 +59,7 @@ async fn dump(fixture: &Fixture) -> Dump {
     let mut all = BTreeMap::new();
     for key in fixture.call("KEYS *").await.into_array() {
         let key = key.as_string().expect("a key");
-        // Hashes and sets have no order of their own.
+        // Hashes and sets have no fixed order.
         let held = match fixture.call(&format!("TYPE {key}")).await.as_string().as_deref() {
             Some("hash") => sorted(fixture.call(&format!("HGETALL {key}")).await),
             Some("set") => sorted(fixture.call(&format!("SMEMBERS {key}")).await),
@@ -101,7 +102,7 @@ fn sorted(reply: Value) -> String {
     items.join("\n")
 }
 
-/// What MySQL holds of orders, without the times at which rows were made.
+/// The orders in MySQL, without the times at which their rows were created.
 async fn mysql_outcome(fixture: &Fixture) -> Vec<String> {
     let mut rows = Vec::new();
     for sql in [
@@ -115,16 +116,16 @@ async fn mysql_outcome(fixture: &Fixture) -> Vec<String> {
     rows
 }
 
-/// Lets a worker write all that is in the stream.
+/// Lets a worker write all orders of the stream.
 async fn work(fixture: &Fixture, name: &str) {
     let worker = fixture.worker(name).start();
-    // Where a replay has left nothing, all is settled before it knows of signals.
+    // If a replay has left nothing, all is settled before the worker listens for signals.
     worker.says("worker started").await;
     fixture.settled().await;
     assert!(worker.stop().await.success());
 }
 
-/// As it is after a restored backup: MySQL has no order and no refusal any more, and the stock of before.
+/// Deletes all orders and refusals from MySQL and resets the stock, as if a backup were restored.
 async fn mysql_forgets(fixture: &Fixture) {
     for sql in [
         "DELETE FROM tb_voucher_order",
@@ -139,7 +140,7 @@ fn replay(fixture: &Fixture, args: &[&str]) -> Output {
     fixture.tidegate(&[&["replay"], args].concat())
 }
 
-/// Runs to its end with this exit code; answers with the JSON that it printed.
+/// Checks the exit code, and returns the printed JSON.
 #[track_caller]
 fn told(output: &Output, code: i32) -> Json {
     assert_eq!(output.status.code(), Some(code), "{}", shown(output));
@@ -157,14 +158,14 @@ fn counts(told: &Json, expected: &[(&str, u64)]) {
     }
 }
 
-/// A command whose stores are these.
+/// A command on these stores.
 fn command(redis: &str, mysql: &str, args: &[&str]) -> Command {
     let mut command = crate::fixture::program();
     command.env("TIDEGATE_REDIS_URL", redis).env("TIDEGATE_MYSQL_URL", mysql).args(args);
     command
 }
 
-/// What it says to type to go on.
+/// The command line that the output proposes to continue with.
 fn go_on(shown: &str) -> Vec<String> {
     let hint = shown.lines().skip_while(|line| !line.to_lowercase().contains("go on with:")).nth(1);
     let words = hint.unwrap_or_else(|| panic!("no hint: {shown}")).trim();
@@ -255,7 +256,7 @@ async fn what_mysql_lost_is_written_again_and_the_dry_run_has_said_so() {
     let dry = told(&replay(&fixture, &[&ALL[..], &["--dry-run", "--json"]].concat()), 0);
     let done = told(&replay(&fixture, &[&ALL[..], &["--yes", "--json"]].concat()), 0);
     for told in [&dry["foreseen"], &done] {
-        // Those that were refused and released are not sold a second time.
+        // Orders that were refused and released are not sold a second time.
         let written = before.len() as u64;
         counts(told, &[("created", written), ("released", released), ("refused", 0), ("dead", 2)]);
     }
@@ -269,7 +270,7 @@ async fn what_mysql_lost_is_written_again_and_the_dry_run_has_said_so() {
 async fn the_dry_run_counts_what_would_be_created_refused_and_buried_and_changes_nothing() {
     let fixture = Fixture::open().await;
     fixture.open_sale().await;
-    // Nobody has read the first half, and a consumer that is gone holds the other.
+    // A dead consumer holds the first half, and the second half is undelivered.
     fixture.rush(1_000, 400).await;
     fixture.add_poison().await;
     fixture.call("XGROUP CREATE stream.orders g1 0").await;
@@ -291,7 +292,8 @@ async fn the_dry_run_counts_what_would_be_created_refused_and_buried_and_changes
     {
         assert_eq!(dry["foreseen"][name], done[name], "{name}: {dry:#} {done:#}");
     }
-    // 40 second orders of their users twice, and what the 12 units of the short voucher do not cover.
+    // The refused orders: 40 second orders of their users, twice, and the orders beyond the 12 units of the short
+    // voucher.
     counts(&done, &[("refused", 80 + 80 - 12), ("buried", 2), ("dead", 2), ("acknowledged", 400)]);
     assert_eq!(
         (fixture.pending().await, fixture.open_entries().await),
@@ -306,7 +308,7 @@ async fn the_dry_run_counts_what_would_be_created_refused_and_buried_and_changes
     fixture.invariants().await;
 }
 
-/// A name, and what waits for it.
+/// The name of a step, and a function that holds the command there.
 type Step<'a> = (&'static str, Box<dyn Fn() -> Hold + 'a>);
 
 #[tokio::test(flavor = "multi_thread")]
@@ -432,7 +434,7 @@ async fn a_backlog_of_an_outage_is_written_and_a_store_that_goes_away_ends_it_wi
     assert_eq!(away.status.code(), Some(3), "{}", shown(&away));
     fixture.mysql.restart().expect("MySQL is back");
 
-    // It goes away once more, in the middle.
+    // MySQL goes away once more, in the middle of the replay.
     let mysql = Proxy::start(fixture.mysql.port()).await.expect("a proxy");
     let flags = [
         &["--set", "worker.batch=100", "--set", "mysql.acquire_timeout_ms=3000", "replay"][..],
@@ -449,7 +451,7 @@ async fn a_backlog_of_an_outage_is_written_and_a_store_that_goes_away_ends_it_wi
     let output = child.expect("it starts").wait_with_output().await.expect("it ends");
     let failed = told(&output, 3);
     assert!(failed["error"].as_str().is_some_and(|error| error.contains("MySQL")), "{failed:#}");
-    // What the worker has written, and no more.
+    // The replay finds what the worker has written, and writes nothing itself.
     counts(&failed, &[("already_there", 90), ("refused_before", 10), ("created", 0)]);
     let log = told(&fixture.tidegate(&["log", "--json"]), 0);
     let last = log.as_array().and_then(|lines| lines.last()).expect("a line").clone();
@@ -545,7 +547,7 @@ async fn what_a_living_worker_has_in_progress_is_not_buried_under_its_hands() {
         &[("entries", 2), ("created", 1), ("buried", 0), ("dead", 0), ("in_progress", 1)],
     );
 
-    // The replay finds no voucher, the worker does: its row is added in between.
+    // The replay finds no voucher, and the worker finds one: the row of the voucher is added in between.
     let operator = Proxy::start(fixture.redis.port()).await.expect("a proxy");
     let burying = operator.hold_when(fred::util::sha1_hash(include_str!("../../lua/bury.lua")));
     let args = [&["replay"], &ALL[..], &["--yes", "--json"]].concat();
@@ -577,7 +579,7 @@ async fn an_order_whose_user_is_locked_by_another_is_tried_again_and_holds_up_no
     counts(&some, &[("created", 49), ("left", 1)]);
     assert_eq!(some["notes"][0]["what"], "left", "{some:#}");
     fixture.call("DEL lock:order:1009").await;
-    // What it says to type begins with the one that is left.
+    // The command to continue begins with the entry that is left.
     let stores = [("TIDEGATE_REDIS_URL", fixture.redis.url()), ("TIDEGATE_MYSQL_URL", fixture.mysql.url())];
     let stores = stores.each_ref().map(|(name, url)| (*name, url.as_str()));
     let line = some["go_on"].as_str().expect("a line");
@@ -590,7 +592,7 @@ async fn an_order_whose_user_is_locked_by_another_is_tried_again_and_holds_up_no
     fixture.invariants().await;
 }
 
-/// What was recorded of an order, in that order.
+/// The recorded events of an order, in their sequence.
 async fn recorded(fixture: &Fixture, order: i64) -> Vec<String> {
     let sql = "SELECT event FROM tidegate_event WHERE order_id = ? ORDER BY step";
     sqlx::query_scalar(sql).bind(order).fetch_all(&fixture.pool).await.expect("MySQL answers")
@@ -615,14 +617,15 @@ async fn no_event_overtakes_an_older_one_of_its_order_that_no_worker_has_read() 
     assert!(behind(&some["notes"][0]), "{some:#}");
     assert_eq!((recorded(&fixture, 1).await.len(), recorded(&fixture, 2).await.len()), (0, 0));
 
-    // The payment of order 1 is left, because its user is locked, and the lock ends while the replay goes on.
+    // The payment of order 1 is left, because its user is locked. The lock ends during the replay.
     fixture.call("SET lock:order:1 somebody PX 1500").await;
     let one_by_one = ["--set", "worker.lock_lease_ms=500", "--set", "worker.batch=1", "replay"];
     let some = fixture.tidegate(&[&one_by_one[..], &ALL, &["--yes", "--json"]].concat());
     assert_ne!(recorded(&fixture, 1).await.first().map(String::as_str), Some("cancelled"), "{some:?}");
     assert_eq!(recorded(&fixture, 2).await, ["paid", "cancelled"], "nobody else waits");
 
-    // A lock that does not end. What is typed then begins with the event that is left, behind others that no worker has read.
+    // The lock does not end. So the command to continue begins with the event that is left, behind other events that no
+    // worker has read.
     event("paid", "3").await;
     event("cancelled", "3").await;
     fixture.call("SET lock:order:3 somebody").await;
@@ -648,7 +651,7 @@ async fn it_keeps_below_its_rate_and_within_its_voucher_and_user() {
     fixture.open_sale().await;
     fixture.plain_rush(1_000, 60).await;
     fixture.add_order(2_000, 1_005, SHORT).await;
-    // An entry that is no order, and names the voucher nevertheless.
+    // An entry that is no order names the voucher nevertheless.
     let broken = fixture.add(&[("userId", "9"), ("voucherId", "2"), ("id", "x")]).await;
     let short = told(&replay(&fixture, &[&ALL[..], &["--voucher", "2", "--yes", "--json"]].concat()), 0);
     counts(&short, &[("entries", 2), ("created", 1), ("dead", 1)]);
@@ -659,7 +662,7 @@ async fn it_keeps_below_its_rate_and_within_its_voucher_and_user() {
     let began = Instant::now();
     let slow = replay(&fixture, &[&ALL[..], &["--voucher", "1", "--rate", "40", "--yes", "--json"]].concat());
     counts(&told(&slow, 0), &[("entries", 60), ("created", 59)]);
-    // The last step begins when the others have had their time.
+    // The last step begins after the time of all earlier steps.
     assert!(began.elapsed() >= Duration::from_millis(50 * 1_000 / 40), "{:?}", began.elapsed());
 }
 
@@ -707,7 +710,7 @@ async fn a_stream_that_is_gone_is_run_from_its_export() {
         lines(&path)[802]
     );
 
-    // What a worker makes of the stream is what a replay makes of the file.
+    // A replay of the file must lead to the same result as a worker that reads the stream.
     work(&fixture, "w").await;
     let (orders, released) = (fixture.orders().await, fixture.released().await.len() as u64);
     fixture.call("XTRIM stream.orders MAXLEN 0").await;
@@ -738,7 +741,7 @@ async fn redis_has_lost_everything_and_the_file_has_it() {
     fixture.call("FLUSHALL").await;
     let done = told(&replay(&fixture, &["--file", file, "--user", "1100", "--yes", "--json"]), 0);
     counts(&done, &[("entries", 1), ("created", 1)]);
-    // Stopped in the middle, it goes on there.
+    // A replay that is stopped in the middle continues from there.
     let mysql = Proxy::start(fixture.mysql.port()).await.expect("a proxy");
     let held = mysql.hold_when(COMMIT);
     let args = ["--set", "worker.batch=100", "replay", "--file", file, "--yes", "--json"];
@@ -767,13 +770,13 @@ async fn a_file_with_a_bad_line_is_refused_as_a_whole() {
     let folder = TempDir::new().expect("a folder");
     let path = export(&fixture, &folder);
     let whole = fs::read_to_string(&path).expect("the file is there");
-    // As after a copy that was cut off.
+    // A copy of the file was cut off.
     fs::write(&path, &whole[..whole.len() - 10]).expect("written");
     let file = path.to_str().expect("a path");
     let output = replay(&fixture, &["--file", file, "--yes"]);
     assert_eq!(output.status.code(), Some(2), "{}", shown(&output));
     assert!(shown(&output).contains("orders.jsonl, line 3: not of the form "), "{}", shown(&output));
-    // It would wait for a writer.
+    // Opening a FIFO would wait for its writer.
     let fifo = folder.path().join("fifo");
     assert!(std::process::Command::new("mkfifo").arg(&fifo).status().expect("mkfifo runs").success());
     let output = replay(&fixture, &["--file", fifo.to_str().expect("a path"), "--yes"]);
@@ -785,7 +788,7 @@ async fn a_file_with_a_bad_line_is_refused_as_a_whole() {
     assert_eq!(taken.status.code(), Some(2), "{}", shown(&taken));
     assert!(shown(&taken).contains("exists already"), "{}", shown(&taken));
 
-    // Not sorted, with an empty line, and twice the same.
+    // The file is not sorted, has an empty line, and one line twice.
     let mut turned: Vec<&str> = whole.lines().rev().collect();
     turned.extend(["", turned[0]]);
     fs::write(&path, turned.join("\n")).expect("written");
@@ -808,7 +811,7 @@ async fn an_export_changes_nothing_and_goes_on_where_it_was_stopped() {
     assert!(one.lines().count() == 1 && whole.contains(&one) && one.contains("\"1007\""), "{one}");
     assert_eq!(fixture.tidegate(&["export", "--from", "-1h"]).status.code(), Some(2));
 
-    // A date alone is its midnight. Nothing is written, and nothing is in the way of the next export.
+    // A date alone is its midnight. Nothing is written, and no file prevents the next export.
     let folder = TempDir::new().expect("a folder");
     let day = folder.path().join("day.jsonl");
     let day = ["--out", day.to_str().expect("a path")];
@@ -865,12 +868,12 @@ fn interrupt(child: &Child) {
     kill(pid, Signal::SIGINT).expect("it is there");
 }
 
-/// The other end of the pipe stands still, with a page half written.
+/// The reader of the pipe does not read, and a page is half written.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_export_into_a_pipe_that_nobody_empties_can_be_stopped() {
     let fixture = Fixture::open().await;
     fixture.open_sale().await;
-    // More than a pipe holds.
+    // This is more than a pipe holds.
     fixture.add(&[("note", &"x".repeat(300_000))]).await;
     fixture.plain_rush(1_000, 2_500).await;
     let args = [&["export"], &ALL[..]].concat();

@@ -1,4 +1,4 @@
-//! What the tests of many commands begin with: the program on the servers of a fixture, a sale, and somebody who buys.
+//! The common start of many tests: the program on the servers of a fixture, a sale, and buyers.
 
 use sqlx::AssertSqlSafe;
 use tidegate_lab::Endpoint;
@@ -9,12 +9,12 @@ use tidegate_orders::{
 
 use crate::{fixture::Fixture, program::Program};
 
-/// The commands, on the servers of a fixture.
+/// The program on the servers of a fixture.
 pub fn program<M: Endpoint>(fixture: &Fixture<M>) -> Program {
     Program::with_flags(&["--redis-url", &fixture.redis.url(), "--mysql-url", &fixture.mysql.url()])
 }
 
-/// A fixture with a voucher 7 of which 100 units are on sale.
+/// A fixture with 100 units of voucher 7 on sale.
 pub async fn open() -> (Fixture, Program, RedisStore) {
     let fixture = Fixture::open().await;
     let (program, store) = (program(&fixture), fixture.store().await);
@@ -22,7 +22,7 @@ pub async fn open() -> (Fixture, Program, RedisStore) {
     (fixture, program, store)
 }
 
-/// An order of so many units of voucher 7.
+/// A request for this many units of voucher 7.
 pub fn admission(id: i64, user: i64, quantity: i64) -> Admission {
     Admission {
         order: id.try_into().unwrap(),
@@ -34,12 +34,12 @@ pub fn admission(id: i64, user: i64, quantity: i64) -> Admission {
     }
 }
 
-/// Asks for so many units of voucher 7.
+/// Buys this many units of voucher 7.
 pub async fn ask(store: &RedisStore, id: i64, user: i64, quantity: i64) -> AdmitReply {
     store.admissions().admit(&admission(id, user, quantity)).await.expect("the store answers")
 }
 
-/// A statement by somebody else.
+/// Runs a statement as another program.
 pub async fn sql(fixture: &Fixture, statement: impl Into<String>) {
     sqlx::raw_sql(AssertSqlSafe(statement.into())).execute(&fixture.pool).await.expect("MySQL does it");
 }

@@ -1,4 +1,4 @@
-//! `tidegate top` on a real terminal, beside real servers and a real worker.
+//! Tests of `tidegate top` on a real terminal, with real servers and a real worker.
 
 use std::{
     env,
@@ -23,7 +23,7 @@ use crate::{
 
 const TOKEN: &str = "0123456789abcdef-not-a-secret";
 
-/// The command with the stores of a fixture; `admin` is where a worker of this machine answers.
+/// The command with the stores of a fixture. `admin` is the address of a worker on this machine.
 fn top(fixture: &Fixture, admin: &str) -> Command {
     let mut command = program();
     command.args(["top", "--every", "300ms"]).env("TERM", "xterm-256color").env_remove("NO_COLOR");
@@ -32,7 +32,7 @@ fn top(fixture: &Fixture, admin: &str) -> Command {
     command
 }
 
-/// The same, as a user of `config/` who can change nothing.
+/// The command as a user of `config/` that can change nothing.
 async fn top_of_a_reader(fixture: &Fixture, admin: &str) -> Command {
     let redis = include_str!("../../config/redis-users.acl");
     let user = redis.lines().find_map(|line| line.strip_prefix("user tidegate-reader ")).expect("a user");
@@ -49,13 +49,13 @@ async fn top_of_a_reader(fixture: &Fixture, admin: &str) -> Command {
     command
 }
 
-/// The words of the line that begins so; none, if it is not there.
+/// The words of the line that begins with this word; empty if there is no such line.
 fn words<'a>(lines: &'a [String], beginning: &str) -> Vec<&'a str> {
     let line = lines.iter().find(|line| line.split_whitespace().next() == Some(beginning));
     line.map(|line| line.split_whitespace().collect()).unwrap_or_default()
 }
 
-/// How fast the counter of that line grows.
+/// The rate of the counter on that line.
 fn rate(lines: &[String], counter: &str) -> Option<f64> {
     words(lines, counter).get(2)?.replace(',', "").parse().ok()
 }
@@ -64,7 +64,7 @@ fn says(lines: &[String], text: &str) -> bool {
     lines.join(" ").contains(text)
 }
 
-/// That it ended well, and that the shell finds its terminal as it was.
+/// Checks the exit code, and that the terminal is restored for the shell.
 #[track_caller]
 fn assert_released(terminal: Terminal, code: i32) -> String {
     let (ended, mut terminal) = terminal.leaves();
@@ -101,7 +101,7 @@ async fn twenty_rows_show_rates_under_load_lanes_stocks_and_a_dead_letter_as_it_
             && words(lines, &SHORT.to_string()).get(2) == Some(&"12")
             && words(lines, &PLENTY.to_string()).get(1).is_some_and(|stock| stock.starts_with("99,"))
     });
-    // One order in 5 ms at most, and a busy machine that is late with a look.
+    // At most one order is added every 5 ms, and a busy machine may read late.
     assert!(rate(&lines, "added").is_some_and(|rate| rate < 400.0), "{lines:#?}");
     assert!(lines.len() <= 20 && lines[0].contains("stream.orders / g1"), "{lines:#?}");
     assert!(lines[0].contains("Redis ok") && lines[0].contains("MySQL ok"), "{lines:#?}");
@@ -148,7 +148,7 @@ async fn stores_go_and_come_back_and_the_view_stays() {
     terminal.draws("that Redis is there", |lines| says(lines, "Redis ok") && !says(lines, "away"));
     terminal.draws("the stock of both", |lines| words(lines, "1") == ["1", "100", "100", "0", "on"]);
 
-    // Frozen: nothing is refused, and nothing is answered.
+    // A stopped Redis refuses nothing and answers nothing.
     fixture.redis.stop().expect("Redis is there");
     terminal.draws("that Redis is away again", |lines| says(lines, "Redis away"));
     fixture.mysql.kill9().expect("MySQL is there");
@@ -177,7 +177,7 @@ async fn without_any_store_it_draws_all_the_same_and_without_colours_if_told_so(
         command.arg("top").env("TERM", "xterm").env("TIDEGATE_ADMIN_LISTEN", "off");
         command.env("TIDEGATE_REDIS_URL", format!("redis://{nowhere}"));
         command.env("TIDEGATE_MYSQL_URL", format!("mysql://root@{nowhere}/shop"));
-        // Log lines would tear the picture.
+        // Log lines would damage the picture.
         command.env("RUST_LOG", "trace");
         match no_color {
             Some(value) => command.env("NO_COLOR", value),
@@ -220,7 +220,7 @@ fn without_a_terminal_it_says_what_to_use_instead() {
     }
 }
 
-/// Named in the environment of the process that is to break.
+/// The variable that makes the process panic while it draws.
 const BREAKS: &str = "BREAKS_WHILE_IT_DRAWS";
 
 #[test]

@@ -1,5 +1,5 @@
-//! Where the units of a voucher are, through the lives of its orders: the same numbers in `tidegate voucher show`, in the view
-//! `tidegate_voucher_units`, and in the audit.
+//! Tests of the units of a voucher during the lives of its orders: `tidegate voucher show`, the view
+//! `tidegate_voucher_units` and the audit show the same numbers.
 
 use serde_json::{Value as Json, json};
 use sqlx::Row;
@@ -19,7 +19,7 @@ const COLUMNS: [&str; 10] = [
     "unaccounted",
 ];
 
-/// What the view says of a voucher.
+/// The row of the view for a voucher.
 async fn view(fixture: &Fixture, voucher: i64) -> Json {
     let sql = "SELECT * FROM tidegate_voucher_units WHERE voucher_id = ?";
     let row = sqlx::query(sql).bind(voucher).fetch_one(&fixture.pool).await.expect("a row");
@@ -29,7 +29,7 @@ async fn view(fixture: &Fixture, voucher: i64) -> Json {
     Json::Object(COLUMNS.into_iter().map(number).collect())
 }
 
-/// Asserts that command and view agree, and gives what both say with what is in flight.
+/// Checks that command and view agree, and returns their numbers with the units in flight.
 async fn units(fixture: &Fixture, voucher: i64) -> Json {
     let shown = operator(fixture).run(&format!("voucher show --voucher {voucher} --json")).expect(0).json();
     let mut units = shown["mysql"]["units"].clone();
@@ -114,7 +114,7 @@ async fn what_somebody_changed_by_hand_is_shown_and_not_hidden() {
     let worker = fixture.worker("w").start();
     fixture.settled().await;
     assert!(worker.stop().await.success());
-    // Cancelled without its slot, with a status of nobody's, and deleted.
+    // One order is cancelled without losing its slot, one has an unknown status, and one is deleted.
     sql(&fixture, "UPDATE tb_voucher_order SET status = 4 WHERE id = 1").await;
     sql(&fixture, "UPDATE tb_voucher_order SET status = 9 WHERE id = 2").await;
     sql(&fixture, "DELETE FROM tb_voucher_order WHERE id = 3").await;
@@ -125,10 +125,10 @@ async fn what_somebody_changed_by_hand_is_shown_and_not_hidden() {
     let shown = operator(&fixture).run("voucher show --voucher 1").expect(0).stdout;
     assert!(shown.contains("3 units are in orders whose slot and status contradict each other"), "{shown}");
     assert!(shown.contains("less the unsold ones and those of orders, leave 6 units"), "{shown}");
-    // Its stock was raised as well: all adds up again, and the row still contradicts itself.
+    // Then the service also raises the stock: all units add up again, and the row still contradicts itself.
     sql(&fixture, "UPDATE tb_seckill_voucher SET stock = stock + 6").await;
     are(&units(&fixture, 1).await, &[("contradictory", 3), ("unaccounted", 0)]);
-    // A voucher that was taken over: nobody knows what was loaded.
+    // The voucher was taken over, so its loaded units are unknown.
     sql(&fixture, "UPDATE tb_seckill_voucher SET initial_stock = NULL").await;
     let units = units(&fixture, 1).await;
     assert_eq!(
@@ -145,7 +145,7 @@ async fn a_voucher_costs_the_rows_that_it_has_and_others_cost_nothing() {
         "INSERT INTO tb_seckill_voucher (voucher_id, stock, initial_stock) VALUES (1, 10, 20), (2, 0, 20000)",
     )
     .await;
-    // 10 orders of voucher 1, among them 2 that ended, and 20,000 of voucher 2, all ended.
+    // Voucher 1 has 10 orders, two of which ended; voucher 2 has 20,000 orders, which all ended.
     for (voucher, orders) in [(1, 10), (2, 20_000)] {
         let numbers = (1..=orders).map(|number| {
             let order = voucher * 100_000 + number;

@@ -1,4 +1,5 @@
-//! `tidegate voucher add` and `tidegate voucher take`: both sides change by the same, once, whatever happens in between.
+//! Tests of `tidegate voucher add` and `tidegate voucher take`: both sides change by the same number, once, in spite of
+//! kills and outages.
 
 use std::process::{Child, Stdio};
 
@@ -11,14 +12,14 @@ use crate::{
     program::{Program, Run},
 };
 
-/// The script, so that no test catches a NOSCRIPT.
+/// The script. Tests load it first, so that a NOSCRIPT does not disturb them.
 const SCRIPT: &str = include_str!("../../lua/adjust_stock.lua");
 const BEGIN: &[u8] = br#""state":"open""#;
 const END: &[u8] = br#""state":"done""#;
 const CANCELLED: &[u8] = br#""state":"cancelled""#;
 const LOCK: &[u8] = b"FROM tb_seckill_voucher WHERE voucher_id = ? FOR UPDATE";
 const UPDATE: &[u8] = b"UPDATE tb_seckill_voucher SET stock = CAST";
-/// As a statement of its own, not as a part of READ COMMITTED.
+/// A commit as a statement of its own, not as a part of READ COMMITTED.
 const COMMIT: &[u8] = b"\x03COMMIT";
 
 fn program(redis_url: &str, mysql_url: &str) -> Program {
@@ -29,21 +30,21 @@ fn program(redis_url: &str, mysql_url: &str) -> Program {
 async fn open() -> (Fixture, Program) {
     let fixture = Fixture::open().await;
     fixture.load(7, 1_000).await;
-    // What was loaded, and added or taken since, stands in MySQL.
+    // MySQL has the units that were loaded, and those that were added or taken since.
     fixture.caller_log.write(|pages| _ = pages.loaded.remove(&7));
     let _sha: String = fixture.client.script_load(SCRIPT).await.expect("the script is loaded");
     let program = program(&fixture.redis.url(), &fixture.mysql.url());
     (fixture, program)
 }
 
-/// Initial stock and stock in MySQL, stock in Redis.
+/// The initial stock and the stock in MySQL, and the stock in Redis.
 async fn stocks<M: Endpoint>(fixture: &Fixture<M>) -> (i64, i64, i64) {
     let sql = "SELECT initial_stock FROM tb_seckill_voucher WHERE voucher_id = 7";
     let initial: i64 = sqlx::query_scalar(sql).fetch_one(&fixture.pool).await.expect("MySQL answers");
     (initial, fixture.mysql_stock(7).await, fixture.redis_stock(7).await.expect("a stock"))
 }
 
-/// MySQL is told to change by so much: both numbers of it, as a prepared statement carries them.
+/// The bytes of a change of stock by this many units: both numbers of the prepared statement.
 fn executed(units: i64) -> Vec<u8> {
     [units.to_le_bytes(), units.to_le_bytes()].concat()
 }
@@ -129,7 +130,7 @@ async fn what_is_not_on_sale_or_not_there_is_refused_and_leaves_no_trace() {
         ("voucher add --voucher 8 --units 1 --yes", "MySQL has no row of it"),
         ("voucher add --voucher 7 --units 1 --initial-stock 999 --yes", "is 1000 and not 999"),
         ("voucher add --voucher 7 --units 9999999999999 --yes", "more than"),
-        // What the column cannot hold MySQL says itself: then the note is cancelled.
+        // MySQL itself refuses a number that its column cannot hold: then the note is cancelled.
         ("voucher add --voucher 7 --units 9999999990000 --yes", "cannot hold so many"),
         ("voucher load --voucher 8 --stock 2147483648 --yes", "cannot hold so many"),
     ] {
@@ -173,7 +174,7 @@ async fn what_a_store_refuses_for_certain_leaves_nothing_half_done() {
         assert!(refused.stdout.contains("(the server is read-only"), "{refused:?}");
         assert_eq!(stocks(&fixture).await, (1_000, 1_000, 1_000), "{verb}");
     }
-    // What was begun earlier stays: MySQL may have it, and only this server does not show it.
+    // A change that was begun earlier stays open: MySQL may have it, and only this server does not show it.
     own("SET GLOBAL read_only = 0").await.expect("it is not any more");
     let (mut child, hold, proxies) = held_at(&fixture, "take", |_, mysql| mysql.hold_when(LOCK)).await;
     child.kill().expect("it lives");
@@ -204,7 +205,7 @@ async fn what_a_store_refuses_for_certain_leaves_nothing_half_done() {
     }
 }
 
-/// A change that has come to a step.
+/// A change that is held at a step.
 async fn held_at<M: Endpoint>(
     fixture: &Fixture<M>,
     verb: &str,
@@ -293,7 +294,7 @@ async fn a_lost_reply_changes_nothing_twice() {
                 assert!(run.stderr.contains(&go_on), "{run:?}");
                 direct.run(&format!("{go_on} --yes")).expect(0);
             } else {
-                // The client asks again by itself.
+                // The client repeats the request by itself.
                 run.expect(0);
             }
             assert_eq!(
@@ -305,7 +306,7 @@ async fn a_lost_reply_changes_nothing_twice() {
     }
 }
 
-/// Others complete the change, and undo it.
+/// Another operator completes the change, and then undoes it.
 async fn completed_and_undone(fixture: &Fixture, program: &Program, verb: &str) {
     let done = program.run(&format!("voucher {verb} --voucher 7 --units 400 --yes")).expect(0);
     assert!(done.stdout.contains("the unfinished change is complete"), "{done:?}");
@@ -337,7 +338,7 @@ async fn nobody_passes_an_update_that_is_on_its_way_and_it_dies_with_its_session
         let same = ["voucher", verb, "--voucher", "7", "--units", "400", "--yes"];
         let waited = program.run_with(&same, &[]).expect(3);
         assert!(waited.stderr.contains("Lock wait timeout"), "{waited:?}");
-        // As the server does by itself after worker.claim_idle_ms.
+        // The server does the same by itself after worker.claim_idle_ms.
         let holder = "SELECT CAST(id AS SIGNED) FROM information_schema.processlist \
                       JOIN information_schema.innodb_trx ON trx_mysql_thread_id = id \
                       WHERE db = DATABASE() AND trx_rows_locked > 0 ORDER BY trx_started LIMIT 1";
@@ -375,7 +376,7 @@ async fn what_mysql_refuses_is_cancelled_before_anybody_else_can_make_it() {
     assert_eq!(stocks(&fixture).await, (600, 600, 600));
 }
 
-/// A Redis that comes back without its last second has forgotten the note.
+/// Redis comes back without its last second, so the note of the change is lost.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_redis_forgot_half_way_is_not_added_twice() {
     let (fixture, program) = open().await;

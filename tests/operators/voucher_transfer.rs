@@ -1,4 +1,5 @@
-//! `tidegate voucher transfer`: units go from one region to another on both sides, or stay, whatever happens in between.
+//! Tests of `tidegate voucher transfer`: units move from one region to another on both sides, or stay, in spite of
+//! kills and outages.
 
 use std::{
     process::{Child, Stdio},
@@ -19,13 +20,13 @@ use crate::{
     program::{Program, Run},
 };
 
-/// The script, so that no test catches a NOSCRIPT.
+/// The script. Tests load it first, so that a NOSCRIPT does not disturb them.
 const SCRIPT: &str = include_str!("../../lua/transfer.lua");
 const BEGIN: &[u8] = br#""state":"open""#;
 const END: &[u8] = br#""state":"done""#;
 const LOCK: &[u8] = b"FROM tb_seckill_voucher WHERE voucher_id = ? FOR UPDATE";
 const UPDATE: &[u8] = b"UPDATE tb_seckill_voucher SET stock = CAST";
-/// As a statement of its own, not as a part of READ COMMITTED.
+/// A commit as a statement of its own, not as a part of READ COMMITTED.
 const COMMIT: &[u8] = b"\x03COMMIT";
 const MOVE: &str = "voucher transfer --campaign 5 --from north --to south --units 400";
 
@@ -42,7 +43,7 @@ async fn open() -> (Fixture, Program) {
     (fixture, program)
 }
 
-/// Of the north, then of the south: initial stock and stock in MySQL, stock in Redis.
+/// The initial stock and the stock in MySQL, and the stock in Redis: first of the north, then of the south.
 async fn stocks(fixture: &Fixture) -> [(i64, i64, i64); 2] {
     let mut stocks = [(0, 0, 0); 2];
     for (voucher, its) in [101, 102].into_iter().zip(&mut stocks) {
@@ -89,7 +90,7 @@ async fn units_move_from_one_region_to_another_and_the_same_typed_again_moves_no
     assert_eq!(stocks(&fixture).await, same(600, 900));
     program.run(&format!("{MOVE} --initial-stock 600 --yes")).expect(0);
     assert_eq!(stocks(&fixture).await, same(200, 1_300));
-    // The other way round, and a change of one stock that is no move.
+    // A move in the other direction, and a change of one stock, which is no move.
     program.run("voucher transfer --campaign 5 --from south --to north --units 1300 --yes").expect(0);
     program.run("voucher take --voucher 101 --units 400 --yes").expect(0);
     assert_eq!(stocks(&fixture).await, same(1_100, 0));
@@ -132,12 +133,12 @@ async fn what_cannot_be_moved_is_refused_and_leaves_no_trace() {
     assert_eq!(stocks(&fixture).await, same(1_000, 500));
 }
 
-/// A move that has come to a step.
+/// A transfer that is held at a step.
 async fn held_at(fixture: &Fixture, held: impl FnOnce(&Proxy, &Proxy) -> Hold) -> (Child, Hold, [Proxy; 2]) {
     typed_and_held(fixture, &format!("{MOVE} --yes"), held).await
 }
 
-/// A command that has come to a step.
+/// A command that is held at a step.
 async fn typed_and_held(
     fixture: &Fixture,
     line: &str,
@@ -176,7 +177,7 @@ async fn a_move_that_is_killed_half_way_is_completed_by_the_same_command_and_by_
         assert_eq!(north, (initial_north, initial_north, 600), "{step}");
         assert_eq!(south, (initial_south, initial_south, 500), "{step}: never more than MySQL has");
 
-        // Nobody changes one of the stocks meanwhile, also not by half of it.
+        // No other command changes one of these stocks meanwhile, even if it is half of the move.
         for other in
             ["voucher take --voucher 101 --units 400 --yes", "voucher add --voucher 102 --units 400 --yes"]
         {
@@ -225,7 +226,8 @@ async fn a_region_is_not_delisted_while_units_are_on_their_way_and_units_do_not_
     program.run(&format!("{MOVE} --yes")).expect(0);
     assert_eq!(stocks(&fixture).await, same(600, 900));
 
-    // One who delists has found no open note a moment before, and MySQL has it before the units come.
+    // Another process delists: it has found no open note a moment before, and MySQL has the delisting before the units
+    // come.
     let line = format!("{MOVE} --initial-stock 600 --yes");
     let (child, hold, proxies) = typed_and_held(&fixture, &line, |_, mysql| mysql.hold_when(LOCK)).await;
     let delist = "UPDATE tb_seckill_voucher SET delisted_at = CURRENT_TIMESTAMP WHERE voucher_id = 102";
@@ -239,7 +241,7 @@ async fn a_region_is_not_delisted_while_units_are_on_their_way_and_units_do_not_
     fixture.judge().await;
 }
 
-/// A move that was killed when it had come to a step.
+/// A transfer that is killed at a step.
 async fn killed_at(fixture: &Fixture, held: impl FnOnce(&Proxy, &Proxy) -> Hold) {
     let (mut child, hold, _proxies) = held_at(fixture, held).await;
     child.kill().expect("it lives");
@@ -284,7 +286,7 @@ async fn a_move_of_which_one_note_is_lost_is_ended_and_blocks_neither_region() {
         let ended = program.run(&format!("{go_on} --yes"));
         let told = if is_written { "the unfinished move is complete" } else { "it is cancelled" };
         assert!(ended.code == i32::from(!is_written) && ended.stdout.contains(told), "{ended:#?}");
-        // In MySQL both sides have it or neither; Redis never has more.
+        // In MySQL, both regions have the move or neither has it; Redis never has more units.
         let (north, south) = if is_written { (600, 900) } else { (1_000, 500) };
         let apart = match (is_written, lost) {
             (false, 101) => [(north, north, 600), (south, south, south)],
@@ -366,7 +368,7 @@ async fn movers_at_once_make_the_same_move_once_and_two_that_cross_one_after_the
         )
     };
     let runs = at_once(&program, &[line("north", "south", 50, 600), line("south", "north", 20, 900)]);
-    // The second one finds other initial stocks than it was typed for, or the note of the first.
+    // The second command finds other initial stocks than it expects, or the note of the first one.
     assert!(runs.iter().all(|run| run.code < 2), "{runs:#?}");
     let made = runs.iter().map(|run| i64::from(run.code == 0)).collect::<Vec<_>>();
     assert!(made.iter().sum::<i64>() > 0, "{runs:#?}");
@@ -409,7 +411,7 @@ async fn units_that_move_while_both_regions_sell_are_sold_once_and_the_books_agr
         async move {
             let mut sold = 0;
             while !stop.load(Ordering::Relaxed) {
-                // The rest waits until units have moved, so that some are left to move.
+                // The remaining buyers wait until units have moved, so that some units are left to move.
                 if sold == 200 {
                     moved.wait_for(|moved| *moved).await.expect("the mover lives");
                 }
@@ -433,7 +435,7 @@ async fn units_that_move_while_both_regions_sell_are_sold_once_and_the_books_agr
     for (from, to) in [("north", "south"), ("south", "north"), ("north", "south")] {
         let command = format!("voucher transfer --campaign 5 --from {from} --to {to} --units 100 --yes");
         let moved = program.run(&command);
-        // All of it may be sold by then, but not before the first.
+        // All units may be sold by then, but not before the first move.
         let is_sold = *has_moved.borrow() && moved.stdout.contains("left");
         assert!(moved.code == 0 || moved.code == 1 && is_sold, "{moved:#?}");
         has_moved.send_replace(true);
