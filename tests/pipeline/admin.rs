@@ -1,4 +1,5 @@
-//! A worker as it is seen over HTTP: alive, ready, counted; in outages, by many, and by those who may not look.
+//! Tests of a worker's pages over HTTP: liveness, readiness and metrics, in outages, with many clients and without
+//! permission.
 
 use std::{
     collections::BTreeMap,
@@ -31,7 +32,7 @@ use crate::{
 
 const TOKEN: &str = "0123456789abcdef-not-a-secret";
 
-/// A worker that notices quickly that a store does not answer, and that it does again.
+/// A worker that quickly notices the begin and the end of an outage.
 fn impatient(fixture: &Fixture) -> WorkerPlan {
     let plan =
         fixture.worker("w").set("WORKER_LANES", 2).set("WORKER_BATCH", 50).set("WORKER_BACKOFF_MAX_MS", 300);
@@ -184,7 +185,7 @@ async fn status_is_what_the_command_says_and_what_each_lane_does() {
     assert_eq!(page["worker"]["orders"]["created"], fixture.orders().await.len());
     page.as_object_mut().expect("an object").remove("worker");
     for seen in [&mut told, &mut page] {
-        // Who is idle for how long is another moment's.
+        // The idle times differ, because they were read at different moments.
         seen["stream"]["consumers"].as_array_mut().expect("consumers").iter_mut().for_each(|consumer| {
             consumer["idle_s"].take();
         });
@@ -198,7 +199,8 @@ async fn status_is_what_the_command_says_and_what_each_lane_does() {
     assert_eq!((head.status, head.text.as_str()), (200, ""));
 }
 
-/// While a store is away: alive, not ready and told why, and scraped all the same. `silent` is the label of the store.
+/// Checks the pages during an outage: the worker is alive, not ready, names the reason, and can be scraped. `created`
+/// is the number of orders that it has created.
 async fn is_away(worker: &Worker, store: &str, created: f64) {
     let label = store.to_lowercase();
     until_page(worker, "/readyz", 503, store).await;
@@ -248,7 +250,7 @@ async fn written_before(fixture: &Fixture, worker: &Worker) -> f64 {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mysql_that_says_nothing_makes_a_worker_unready_and_not_dead() {
     let fixture = Fixture::with_own_mysql().await;
-    // Shorter than the silence: a lane that waits for the store is not stuck, however long that takes.
+    // This is shorter than the outage: a lane that waits for a store is not stuck, however long it waits.
     let worker = impatient(&fixture).set("ADMIN_STUCK_AFTER_MS", 3_000).start();
     let created = written_before(&fixture, &worker).await;
     fixture.mysql.stop().expect("MySQL is stopped");
@@ -289,7 +291,7 @@ async fn no_lane_waits_for_a_connection_over_which_somebody_looks() {
     let plan = fixture.worker("w").set("WORKER_LANES", 1).set("MYSQL_URL", proxy.url_for(&fixture.mysql));
     let worker = plan.set("MYSQL_ACQUIRE_TIMEOUT_MS", 1_000).start();
     until_page(&worker, "/readyz", 200, "ready").await;
-    // As many looks as the worker has connections for its lane and for everything else.
+    // The proxy holds as many lookups as the worker has connections besides those of its lane.
     let looks = proxy.hold_when("ORDER BY voucher_id DESC");
     let order_looks = proxy.hold_when("777777");
     let rush = async {
@@ -298,7 +300,7 @@ async fn no_lane_waits_for_a_connection_over_which_somebody_looks() {
         fixture.rush(1_000, 50).await;
         fixture.settled().await;
     };
-    // The look is given up after 2 s.
+    // The worker gives up the lookup after 2 s.
     let (page, _, ()) =
         tokio::join!(get(&worker, "/metrics"), get(&worker, "/orders/777777?voucher=1"), rush);
     assert_eq!(page.samples()["tidegate_gather_success{store=\"mysql\"}"], 0.0);
@@ -316,7 +318,7 @@ async fn a_redis_that_is_killed_makes_a_worker_unready_and_not_dead() {
     fixture.redis.restart().expect("Redis starts again");
     fixture.load_scripts().await;
     is_back(&fixture, &worker, "Redis").await;
-    // Two for commands and one for each lane; a lane counts when it turns.
+    // There are two connections for commands and one for each lane. A lane counts a reconnect at its next turn.
     until("all connections are back", || async {
         samples(&worker).await["tidegate_redis_reconnects_total"] >= 4.0
     })
@@ -343,7 +345,7 @@ async fn a_worker_that_waits_for_redis_is_alive_and_not_ready() {
 async fn a_lane_that_does_one_thing_for_too_long_is_named() {
     let fixture = Fixture::open().await;
     fixture.open_sale().await;
-    // Redis is slow to hear that the batch is done, and may be.
+    // Redis receives the acknowledgement of the batch late, and the long timeout permits that.
     let proxy = Proxy::start(fixture.redis.port()).await.expect("a proxy");
     let settling = proxy.hold_when("XACK");
     let worker = impatient(&fixture).set("WORKER_LANES", 1).set("ADMIN_STUCK_AFTER_MS", 2_500);
@@ -444,19 +446,19 @@ async fn workers_of_one_machine_do_not_stop_each_other_from_working() {
     assert!(second.stop().await.success());
 }
 
-/// A client that connects, says this, waits for the end, and comes again.
+/// A client that connects, sends these bytes, waits for the end of the connection, and connects again.
 async fn come_again_and_again(address: SocketAddr, says: &'static [u8]) {
     loop {
         if let Ok(mut stranger) = TcpStream::connect(address).await {
             let _ = stranger.write_all(says).await;
             let _ = stranger.read_to_end(&mut Vec::new()).await;
         }
-        // 1,000 of them would otherwise measure how fast this machine connects.
+        // Without this pause, 1,000 such clients would measure how fast this machine connects.
         sleep(Duration::from_secs(1)).await;
     }
 }
 
-/// Looks at a page; false: the connection was closed without an answer, as a flood of strangers may do to one of many.
+/// Requests a page. False: the connection was closed without an answer, as may happen to one client among many.
 fn look(address: SocketAddr, path: &str) -> bool {
     let Ok(mut looker) = std::net::TcpStream::connect(address) else { return false };
     looker.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout");
@@ -469,8 +471,8 @@ fn look(address: SocketAddr, path: &str) -> bool {
     answered
 }
 
-/// The longest of the looks at a page that fit into `during`, from a thread that does nothing else. One that is closed
-/// without an answer is made again, as probes are, and its time counts.
+/// The longest request of a page within `during`, from a thread that does nothing else. A request that is closed
+/// without an answer is repeated, as probes do, and its time counts.
 async fn longest_look(address: SocketAddr, path: &'static str, during: Duration) -> Duration {
     let looks = move || {
         let (first, mut longest) = (Instant::now(), Duration::ZERO);

@@ -1,4 +1,4 @@
-//! Whatever a producer writes: what is no order is buried as it came, and its neighbours are written.
+//! Tests of bad entries: an entry that is no order is buried unchanged, and its neighbours are written.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ fn fields(pairs: &[(&str, &[u8])]) -> Fields {
     pairs.iter().map(|(name, value)| (name.as_bytes().to_vec(), value.to_vec())).collect()
 }
 
-/// A whole order in which `field` has this value.
+/// A complete order in which `field` has this value.
 fn with(field: &str, value: &[u8]) -> Fields {
     let mut whole = fields(&[("userId", b"999999"), ("voucherId", b"1"), ("id", b"888888")]);
     whole.retain(|(name, _)| name != field.as_bytes());
@@ -48,7 +48,7 @@ async fn letters(fixture: &Fixture) -> Vec<Fields> {
     letters.into_iter().map(|(_, fields)| pairs(fields)).collect()
 }
 
-/// What the worker says of a letter.
+/// The fields that the worker has added to a letter.
 fn about(letter: &Fields) -> BTreeMap<String, String> {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("a text");
     let said = letter.iter().filter(|(name, _)| name.starts_with(b"dead:"));
@@ -148,7 +148,8 @@ async fn every_bad_entry_is_buried_once_as_it_came_and_its_neighbours_are_writte
     assert!(worker.stop().await.success());
 }
 
-/// Exported as they came; put back, they die again; in the end they are gone, and nothing is lost.
+/// Operators export the letters unchanged. The letters that they put back die again, and in the end they delete all of
+/// them.
 async fn operators_get_rid_of_them(fixture: &Fixture, ids: &[String], bad: &[(Fields, &str, &str)]) {
     let export = fixture.tidegate(&["dead", "export"]);
     let mut lines = 0;
@@ -170,7 +171,7 @@ async fn operators_get_rid_of_them(fixture: &Fixture, ids: &[String], bad: &[(Fi
     until("they died again", || async { letters(fixture).await.len() == bad.len() }).await;
     fixture.settled().await;
     fixture.judge().await;
-    // One is an order of an unknown voucher: it can be cancelled, and only that.
+    // One letter is an order of an unknown voucher: it can be cancelled, and not dropped.
     does("drop", 1);
     assert_eq!(letters(fixture).await.len(), 1);
     does("cancel", 0);
@@ -205,7 +206,7 @@ async fn unknown_fields_are_ignored_and_the_order_of_fields_does_not_matter() {
     assert!(worker.stop().await.success());
 }
 
-/// More values than a Lua call takes: the letter holds them as JSON instead.
+/// More values than a Lua call takes, so the letter holds them as JSON.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bad_entry_of_many_thousand_fields_is_buried_too() {
     let fixture = Fixture::open().await;
@@ -227,7 +228,7 @@ async fn a_bad_entry_of_many_thousand_fields_is_buried_too() {
     assert!(worker.stop().await.success());
 }
 
-/// Each field costs a worker memory, also where it says nothing.
+/// Each field costs a worker memory, also an empty one.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_entry_of_very_many_empty_fields_is_too_large_and_its_neighbours_are_written() {
     const FIELDS: usize = 20_000;
@@ -254,17 +255,17 @@ async fn an_entry_of_very_many_empty_fields_is_too_large_and_its_neighbours_are_
     assert!(worker.stop().await.success());
 }
 
-/// An order whose unit cannot be released, because Redis refuses that, is no outage: it concerns nobody else.
+/// If Redis refuses to release the unit of an order, that is no outage, because it concerns no other order.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_that_cannot_be_released_holds_up_nobody() {
     let fixture = Fixture::open().await;
     fixture.load(1, 0).await;
     fixture.load(2, 100).await;
-    // The journal says that order 101 is of user 1, who has it from elsewhere; the entry says user 2.
+    // The journal has order 101 of user 1, and the entry names user 2.
     let journal = r#"{"action":"admit","from":1,"to":0,"change":-1,"by":"1","timestamp":1}"#;
     fixture.redis_says(&["HSET", "seckill:journal:1", "101", journal]).await;
     fixture.add_order(101, 2, 1).await;
-    // Voucher 3 has no units in MySQL, and in Redis a stock that is no number.
+    // Voucher 3 has no units in MySQL, and its stock in Redis is no number.
     fixture.load(3, 0).await;
     fixture.redis_says(&["SET", "seckill:stock:3", "many"]).await;
     fixture.add_order(103, 3, 3).await;
@@ -280,7 +281,7 @@ async fn an_order_that_cannot_be_released_holds_up_nobody() {
     assert_eq!((dead[0]["id"].as_str(), dead[0]["dead:reason"].as_str()), ("101", "id_taken"));
     assert!(!worker.log().contains("outage"), "{}", worker.log());
 
-    // Repaired: released, and settled.
+    // After the repair, the order is released and settled.
     fixture.redis_says(&["SET", "seckill:stock:3", "0"]).await;
     fixture.settled().await;
     assert!(fixture.journal(3).await["103"].contains(r#""action":"release""#));

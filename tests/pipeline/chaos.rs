@@ -1,6 +1,6 @@
-//! Redis loses the end of what it held, or all of it, MySQL loses its own, at random moments of sales at random, beside workers
-//! that are killed. Then somebody types what the runbook says: every invariant holds, and every order and every payment that any
-//! side still knew is accounted for.
+//! Tests of losses at random moments of random sales. Redis and MySQL lose the last part of their data, or Redis loses
+//! all, while workers are killed. Then the test types the commands of the runbook: every invariant holds, and every
+//! order and payment that a store still knew is accounted for.
 
 mod accounts;
 mod losses;
@@ -22,25 +22,25 @@ use crate::{
 use accounts::Known;
 use losses::{Loss, Stores};
 
-/// How many runs there are usually; `just chaos` has more.
+/// The usual number of runs; `just chaos` has more.
 const RUNS: u64 = 3;
-/// Side by side: they wait for their servers more than they compute.
+/// The number of parallel runs. They wait for their servers more than they compute.
 const AT_ONCE: usize = 6;
-/// The orders of a voucher have ids from a multiple of this on.
+/// The orders of a voucher have ids from a multiple of this number.
 const IDS: i64 = 1_000;
-/// A voucher that nobody has put on sale.
+/// A voucher that is not on sale.
 const UNKNOWN: i64 = 99;
-/// Each run loses something so often, at most.
+/// The highest number of losses in a run.
 const MOST_LOSSES: usize = 3;
 
-/// Those who buy and those who break: what they do, and what they were told.
+/// The actors of a run: sales, workers and losses, and the orders that are known to be admitted.
 struct People {
     stores: Stores,
     sales: Vec<Sale>,
     workers: Vec<Worker>,
     rng: StdRng,
     started: usize,
-    /// Orders of [`UNKNOWN`].
+    /// The number of orders of [`UNKNOWN`].
     unknown: i64,
     known: Known,
 }
@@ -74,7 +74,7 @@ impl People {
         self.rng.random_range(between)
     }
 
-    /// The sale goes on for some steps, beside kills and copies that are taken of the stores.
+    /// Continues the sale for some steps, while workers are killed and the stores are copied.
     async fn sell(&mut self, fleet: &Fleet<'_>, steps: usize) {
         for _ in 0..steps {
             match self.rng.random_range(0..100) {
@@ -104,7 +104,7 @@ impl People {
         }
     }
 
-    /// One store, or both, lose something. What was known before may be known to nobody afterwards.
+    /// Makes one store, or both, lose data. Afterwards, no store may know orders that were known before.
     async fn lose(&mut self, fleet: &Fleet<'_>) -> Loss {
         let loss = Loss::any(&mut self.rng);
         self.stores.suffer(loss, fleet).await;
@@ -124,7 +124,7 @@ async fn run(seed: u64) {
         lost.push(people.lose(&fleet).await);
         let steps = people.steps(0..60);
         people.sell(&fleet, steps).await;
-        // Often the next loss comes before anybody has repaired the last one.
+        // Often the next loss comes before an operator has repaired the last one.
         if people.steps(0..3) == 0 {
             let way = people.rng.random();
             let steps = people.steps(0..100);

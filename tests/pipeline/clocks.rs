@@ -1,4 +1,4 @@
-//! Clocks that are set by an hour, ahead and back, under workers that are at work: what docs/clocks.md says of them.
+//! Tests of clocks that are set an hour ahead and back while workers run, as docs/clocks.md describes.
 
 use tidegate_lab::{Clock, MysqlServer, Proxy};
 
@@ -7,7 +7,7 @@ use crate::{
     fixture::{Fixture, Worker, WorkerPlan, durable_redis, rush::PLENTY, until},
 };
 
-/// Far more than [`until`] waits for anything: whatever would wait until a clock has caught up comes too late.
+/// Far more than [`until`] waits, so a wait for a clock would fail the test.
 const HOUR_S: i64 = 3_600;
 
 async fn redis_by(clock: &Clock) -> Fixture {
@@ -28,7 +28,7 @@ fn by(clock: &Clock, plan: WorkerPlan) -> WorkerPlan {
         .fold(plan, |plan, (name, value)| plan.variable(name, value.to_string_lossy()))
 }
 
-/// Sets the clock again and again while orders come and workers write; nobody takes harm.
+/// Sets the clock again and again while workers write orders. All orders must be written.
 async fn set_under_load(fixture: &Fixture, clock: &Clock, workers: &[Worker]) {
     let mut first = 1_000;
     for ahead in [HOUR_S, 0, -HOUR_S, 0] {
@@ -86,8 +86,8 @@ async fn the_clock_of_a_worker_is_set_ahead_and_back_and_nothing_but_its_log_sho
     stop(workers).await;
 }
 
-/// Another session holds the row of a voucher when the clock of MySQL is set back: a wait for it, by a server that waits
-/// until a moment of its wall clock, would end in an hour.
+/// Another session holds the row of a voucher when the clock of MySQL is set back. If the server waited for a time of
+/// its wall clock, the wait would end in an hour.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wait_for_a_held_row_does_not_last_until_the_clock_of_mysql_has_caught_up() {
     let clock = Clock::start().expect("a clock");
@@ -111,7 +111,7 @@ async fn a_wait_for_a_held_row_does_not_last_until_the_clock_of_mysql_has_caught
     assert!(worker.stop().await.success());
 }
 
-/// How often each lane has looked for something to do.
+/// The number of turns of each lane.
 pub async fn turns(worker: &Worker) -> Vec<u64> {
     let status = get(worker, "/status").await.json();
     let lanes = status["worker"]["lanes"].as_array().expect("lanes").clone();
@@ -137,7 +137,7 @@ async fn a_clock_of_redis_that_is_set_back_is_told_and_holds_up_no_idle_lane() {
     assert_eq!(get(&worker, "/livez").await.status, 200);
     fixture.plain_rush(1_000, 100).await;
     all_is_written(&fixture).await;
-    // Redis 7 goes on blocking the reads, and the worker gives their connections up.
+    // Redis 7 keeps blocking the reads, and the worker closes their connections.
     let log = worker.log();
     assert_eq!(log.matches("outage began").count(), log.matches("outage over").count(), "{log}");
     clock.set_ahead_by(0).expect("the clock is set");
@@ -145,7 +145,7 @@ async fn a_clock_of_redis_that_is_set_back_is_told_and_holds_up_no_idle_lane() {
     assert!(worker.stop().await.success());
 }
 
-/// A worker that is killed with orders in progress, and its users locked; then the clock of Redis is set back by an hour.
+/// A worker that is killed with orders in progress and locked users. Then the clock of Redis is set back by an hour.
 async fn killed_before_an_hour_comes_again() -> (Clock, Fixture) {
     let clock = Clock::start().expect("a clock");
     let fixture = redis_by(&clock).await;

@@ -1,4 +1,4 @@
-//! What any side knows of orders and payments, and what has to have become of them in the end.
+//! The orders and payments that a store still knows, and the checks of their final states.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,16 +12,16 @@ use tidegate_orders::{
 use super::operator;
 use crate::{fixture::until, life_model::fleet::Fleet};
 
-/// Orders and payments that a store still holds something of.
+/// The orders and payments that a store still has data of.
 #[derive(Clone, Debug, Default)]
 pub struct Known {
     pub orders: BTreeSet<i64>,
-    /// By order and reference.
+    /// The payments, by order and reference.
     payments: BTreeSet<(i64, Option<String>)>,
 }
 
 impl Known {
-    /// What both stores know by now.
+    /// Reads the orders and payments that the stores know now.
     pub async fn read(fleet: &Fleet<'_>) -> Self {
         let (mut known, fields) = (Self::default(), FieldNames::default());
         for entry in fleet.entries().await {
@@ -56,20 +56,20 @@ impl Known {
     }
 }
 
-/// Orders that have a row or a refusal.
+/// The orders that have a row or a refusal.
 async fn outcomes(fleet: &Fleet<'_>) -> BTreeSet<i64> {
     let sql = "SELECT CAST(id AS SIGNED) FROM tb_voucher_order UNION SELECT order_id FROM tidegate_refusal";
     let orders: Vec<i64> = sqlx::query_scalar(sql).fetch_all(&fleet.pool).await.expect("MySQL answers");
     orders.into_iter().collect()
 }
 
-/// Orders among the dead letters.
+/// The orders among the dead letters.
 async fn dead(fleet: &Fleet<'_>) -> BTreeSet<i64> {
     let letters = fleet.fixture.dead().await;
     letters.iter().filter_map(|letter| letter.get("id")?.parse().ok()).collect()
 }
 
-/// Everything that must hold when nothing is on its way any more.
+/// Checks all invariants when no entry is open any more.
 pub async fn check(fleet: &Fleet<'_>, vouchers: &[i64], known: &Known) {
     let mut ends = outcomes(fleet).await;
     ends.extend(dead(fleet).await);
@@ -121,8 +121,9 @@ async fn check_sale(fleet: &Fleet<'_>, voucher: i64) {
     ask_for_ended(fleet, voucher).await;
 }
 
-/// Units that dead letters hold, by user: Redis admitted their orders, and MySQL has no outcome of their owner under that id. A sale
-/// uses an id again that nobody was admitted under, also one that was cancelled before. Such an order dies as `id_taken`.
+/// The units that dead letters hold, by user: Redis admitted their orders, and MySQL has no outcome of that user's
+/// order. A sale may use an id again if no order was admitted under it, or if that order was cancelled. Such an order
+/// dies as `id_taken`.
 async fn held_by_letters(fleet: &Fleet<'_>, voucher: i64) -> BTreeMap<i64, i64> {
     let journal = fleet.fixture.journal(voucher).await;
     let mut held = BTreeMap::new();
@@ -141,7 +142,7 @@ async fn held_by_letters(fleet: &Fleet<'_>, voucher: i64) -> BTreeMap<i64, i64> 
     held
 }
 
-/// MySQL has a row or a refusal of this order, of this user and voucher.
+/// Whether MySQL has a row or a refusal of this order with this user and voucher.
 async fn has_outcome(fleet: &Fleet<'_>, (order, user, voucher): (i64, i64, i64)) -> bool {
     let sql = "SELECT (SELECT COUNT(*) FROM tb_voucher_order WHERE id = ? AND user_id = ? AND voucher_id = ?) \
                + (SELECT COUNT(*) FROM tidegate_refusal WHERE order_id = ? AND user_id = ? AND voucher_id = ?)";
@@ -152,8 +153,8 @@ async fn has_outcome(fleet: &Fleet<'_>, (order, user, voucher): (i64, i64, i64))
     found.fetch_one(&fleet.pool).await.expect("MySQL answers") > 0
 }
 
-/// Whatever a caller hears who asks again for an order that has ended, it does not come back to life. A Redis that has forgotten it,
-/// and was repaired by difference, may answer as to a new one.
+/// Requests orders again that have ended. They must not become live again, whatever the answer is. A Redis that has
+/// forgotten an order, and was repaired by difference, may answer as for a new one.
 async fn ask_for_ended(fleet: &Fleet<'_>, voucher: i64) {
     let ended = "SELECT CAST(id AS SIGNED), CAST(user_id AS SIGNED), CAST(quantity AS SIGNED) FROM tb_voucher_order \
                  WHERE voucher_id = ? AND slot IS NULL UNION \

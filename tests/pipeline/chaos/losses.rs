@@ -1,5 +1,5 @@
-//! What a store loses: it goes back to what it held at an earlier moment of the run, as from a file, a backup or a replica that
-//! was behind, or it is emptied.
+//! The losses of stores. A store goes back to an earlier state of the run, as after a restart from a file, a backup or
+//! a replica that was behind, or it is emptied.
 
 use fred::{interfaces::LuaInterface, types::Value};
 use rand::{RngExt, rngs::StdRng};
@@ -7,16 +7,16 @@ use sqlx::{AssertSqlSafe, MySqlConnection};
 
 use crate::life_model::fleet::Fleet;
 
-/// All keys, with the time that each has to live, and what it holds.
+/// A script that copies all keys: the name, the time to live and the dump of each.
 const COPY: &str = "local all = {} for _, key in ipairs(redis.call('KEYS', '*')) do \
     all[#all + 1], all[#all + 2], all[#all + 3] = key, tostring(redis.call('PTTL', key)), redis.call('DUMP', key) end return all";
-/// That, and nothing else. Scripts are not in any file, and no replica has them.
+/// A script that restores exactly these keys. Scripts are lost, because neither files nor replicas have them.
 const GO_BACK: &str = "redis.call('FLUSHALL') for at = 1, #ARGV, 3 do \
     redis.call('RESTORE', ARGV[at], math.max(tonumber(ARGV[at + 1]), 0), ARGV[at + 2]) end";
-/// What a copied table is called.
+/// The prefix of copied tables.
 const COPIED: &str = "before_";
 
-/// What happens to the stores.
+/// A loss of data in one store or in both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
     RedisGoesBack,
@@ -51,14 +51,14 @@ impl Loss {
     }
 }
 
-/// What both stores held at some moment, not the same one.
+/// Copies of both stores, from different times.
 pub struct Stores {
     redis: Vec<Value>,
     tables: Vec<String>,
 }
 
 impl Stores {
-    /// As they are now.
+    /// Copies both stores.
     pub async fn open(fleet: &Fleet<'_>) -> Self {
         let tables = "SELECT table_name FROM information_schema.tables \
                       WHERE table_schema = DATABASE() AND table_type = 'BASE TABLE'";
@@ -81,7 +81,7 @@ impl Stores {
             client.eval(COPY, Vec::<String>::new(), Vec::<String>::new()).await.expect("Redis answers");
     }
 
-    /// All tables as of one moment.
+    /// Copies all tables at one moment.
     pub async fn copy_mysql(&self, fleet: &Fleet<'_>) {
         let mut connection = self.lock(fleet).await;
         for table in &self.tables {
@@ -103,7 +103,7 @@ impl Stores {
         }
     }
 
-    /// Ends the sessions of all others, as a server does that is started anew.
+    /// Restores the tables, and ends all other sessions, as a restart of the server does.
     async fn restore_mysql(&self, fleet: &Fleet<'_>) {
         let mut connection = self.lock(fleet).await;
         for table in &self.tables {
@@ -115,13 +115,13 @@ impl Stores {
         let others: Vec<i64> =
             sqlx::query_scalar(others).fetch_all(&mut *connection).await.expect("MySQL answers");
         for other in others {
-            // It may have ended by itself.
+            // The connection may have ended by itself.
             _ = sqlx::raw_sql(AssertSqlSafe(format!("KILL {other}"))).execute(&mut *connection).await;
         }
         does(&mut connection, "UNLOCK TABLES".to_owned()).await;
     }
 
-    /// Waits for all transactions that are open.
+    /// Locks all tables, which waits for all open transactions.
     async fn lock(&self, fleet: &Fleet<'_>) -> sqlx::pool::PoolConnection<sqlx::MySql> {
         let mut connection = fleet.pool.acquire().await.expect("MySQL answers");
         let tables: Vec<String> =

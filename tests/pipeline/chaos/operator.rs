@@ -1,4 +1,4 @@
-//! What an operator types after a store has lost something: the pages of the runbook, one after the other.
+//! The commands that an operator types after a loss, page by page of the runbook.
 
 use std::{
     process::Output,
@@ -11,11 +11,12 @@ use tokio::time::sleep;
 use super::losses::Loss;
 use crate::{fixture::DEADLINE, life_model::fleet::Fleet};
 
-/// So often a repair may leave something: what was in flight, what moved meanwhile, and what lost events hide until they are recorded.
+/// The most repairs that are needed. A repair may leave orders in flight, orders that moved meanwhile, and differences
+/// that appear only after lost events are recorded.
 const MOST_REPAIRS: usize = 5;
 
-/// By `docs/runbook/store-went-back.md` and the pages that it leads to. Of a Redis that is older, `rebuild` and `reconcile` do
-/// it both: the one fills it anew, the other one repairs it by difference.
+/// Repairs as `docs/runbook/store-went-back.md` and its linked pages describe. For an older Redis, both `rebuild` and
+/// `reconcile` work: `rebuild` fills it anew, and `reconcile` repairs it by difference.
 pub async fn repair(fleet: &Fleet<'_>, losses: &[Loss], rebuilds: bool) {
     let is_forgotten = kinds(&look(fleet).await).iter().any(|kind| kind == "sale_forgotten");
     if is_forgotten || rebuilds && losses.iter().any(|loss| loss.is_of_redis()) {
@@ -24,14 +25,14 @@ pub async fn repair(fleet: &Fleet<'_>, losses: &[Loss], rebuilds: bool) {
     }
     repair_by_difference(fleet).await;
     fleet.tidegate_tries(&["resume", "--expirations", "--yes"]).await;
-    // A loss younger than the last mark is not seen, and nothing stands still. If it took an order's event along, the order gets
-    // another one ten minutes later: not waited for here.
+    // A loss after the last restore counter is not detected, so expirations continue. If the loss included an `expired`
+    // event, the order would get another one after ten minutes. The test does not wait for that.
     let unseen = "UPDATE tidegate_unpaid_order SET ask_ms = due_ms";
     sqlx::query(unseen).execute(&fleet.pool).await.expect("MySQL answers");
 }
 
-/// Repairs until both sides agree and nothing is in flight. An order may wait for what only the next repair brings back
-/// (`lost_in_mysql`).
+/// Repairs until both sides agree and no order is in flight. An order may wait for data that only the next repair
+/// restores (`lost_in_mysql`).
 pub async fn repair_what_is_left(fleet: &Fleet<'_>) {
     let (mut began, mut repairs) = (Instant::now(), 0);
     loop {
@@ -59,13 +60,14 @@ pub async fn look(fleet: &Fleet<'_>) -> Json {
         .unwrap_or_else(|_| panic!("no look: {}", String::from_utf8_lossy(&stderr)))
 }
 
-/// It may leave a part.
+/// Repairs once by difference, which may leave a part.
 async fn repair_by_difference(fleet: &Fleet<'_>) {
     let done = alone(fleet, &["reconcile", "--repair", "--yes"]).await;
     assert!(matches!(done.status.code(), Some(0 | 1)), "{done:?}");
 }
 
-/// Tries again later where another one is at it: also one of before the loss, whose lease came back with an older Redis.
+/// Runs a command, and repeats it while another one holds the lease. That may be a lease from before the loss, which
+/// came back with an older Redis.
 async fn alone(fleet: &Fleet<'_>, args: &[&str]) -> Output {
     let began = Instant::now();
     loop {
