@@ -1,7 +1,8 @@
-//! Workers on clusters of MySQL: Galera, and group replication with one primary or many. `just clusters` runs these.
+//! Tests of workers on clusters of MySQL: Galera, and group replication with one primary or many. `just clusters` runs
+//! them.
 //!
-//! In each, three workers drain a rush for one hot voucher, each at a node of its own; at the end, all that must hold holds
-//! on every node that lives.
+//! In each test, three workers drain a rush for one hot voucher, each at a node of its own. At the end, the invariants
+//! hold on every live node.
 
 mod causal_reads;
 mod events;
@@ -22,19 +23,19 @@ use tokio::time::sleep;
 
 use crate::fixture::{Fixture, Worker, WorkerPlan, program, rush::PLENTY};
 
-/// Longer than any of this takes on a busy machine, the discovery of a dead node included.
+/// Longer than any step takes on a busy machine, including the discovery of a dead node.
 const WITHIN: Duration = Duration::from_secs(180);
 const STOCK: i64 = 1_000_000;
 
 /// A sale on a cluster, with one worker at each node.
 struct Scene {
-    // Dropped before the fixture, which holds their logs.
+    // These fields come before the fixture, which holds the logs, so that they are dropped first.
     workers: Vec<Worker>,
     fixture: Fixture<MysqlCluster>,
 }
 
 impl Scene {
-    /// Opens a sale with `orders` that wait for the workers; all are of one voucher.
+    /// Opens a sale with this many waiting orders, all of one voucher.
     async fn open(kind: ClusterKind, orders: i64) -> Self {
         let cluster = MysqlCluster::start(kind).expect("a cluster");
         let redis = RedisServer::options().args(["--appendfsync", "always"]).start().expect("a Redis");
@@ -46,7 +47,7 @@ impl Scene {
         Self { fixture, workers: Vec::new() }
     }
 
-    /// As [`Scene::open`], with the workers at work.
+    /// Opens a sale like [`Scene::open`], and starts the workers.
     async fn under_way(kind: ClusterKind, orders: i64) -> Self {
         let mut scene = Self::open(kind, orders).await;
         scene.start_workers();
@@ -54,7 +55,7 @@ impl Scene {
         scene
     }
 
-    /// A worker whose first node is `at`; small batches meet more often.
+    /// The plan of a worker whose first node is `at`. Small batches conflict more often.
     fn plan(&self, at: usize) -> WorkerPlan {
         let plan = self.fixture.worker(&format!("w{at}")).set("MYSQL_URL", self.fixture.mysql.url_from(at));
         let plan = plan.set("WORKER_BATCH", 100).set("WORKER_LOCK_LEASE_MS", 2_000);
@@ -72,12 +73,12 @@ impl Scene {
         &self.fixture.mysql.nodes()[at]
     }
 
-    /// Waits until that many units have been sold, as the node that the fixture looks at has it.
+    /// Waits until this many units are sold, as seen by the node that the fixture reads.
     async fn sold(&self, units: i64) {
         self.poll("units are sold", async || self.fixture.mysql_stock(PLENTY).await <= STOCK - units).await;
     }
 
-    /// Waits until nothing is on its way.
+    /// Waits until no entry is open.
     async fn settled(&self) {
         self.poll("all is settled", async || self.fixture.open_entries().await == Some(0)).await;
     }
@@ -94,12 +95,12 @@ impl Scene {
         }
     }
 
-    /// Looks at the tables of this node from now on.
+    /// Reads the tables of this node from now on.
     async fn look_at(&mut self, node: usize) {
         self.fixture.pool = reader_of(&self.fixture.mysql, node).await;
     }
 
-    /// Nothing is on its way any more, and all that must hold holds on each of these nodes.
+    /// Checks that no entry is open, and that the invariants hold on each of these nodes.
     async fn ends_well_on(&mut self, nodes: &[usize]) {
         self.settled().await;
         for node in nodes {
@@ -116,7 +117,7 @@ impl Scene {
     }
 }
 
-/// Makes the schema at the node that takes it: of a replication group, one member does.
+/// Creates the schema at a node that accepts writes. In a replication group, that may be one member only.
 async fn migrate(cluster: &MysqlCluster) {
     for node in cluster.nodes() {
         let pool = MySqlPool::connect(&node.url()).await.expect("the node answers");
@@ -128,7 +129,7 @@ async fn migrate(cluster: &MysqlCluster) {
     panic!("each node names another one");
 }
 
-/// Connections to one node that see all that was committed on the others before.
+/// Connections to one node that see all earlier commits of the other nodes.
 async fn reader_of(cluster: &MysqlCluster, node: usize) -> MySqlPool {
     let waits = match cluster.kind() {
         ClusterKind::Galera => "SET SESSION wsrep_sync_wait = 1",

@@ -1,4 +1,4 @@
-//! The tutorial's defects (its consumer loses orders in twelve ways), each shown to be absent.
+//! Tests of the tutorial's defects (its consumer loses orders in twelve ways): each is absent.
 
 use std::{
     cell::Cell,
@@ -21,7 +21,7 @@ use tokio::time::sleep;
 
 use crate::fixture::{DEAD, Fixture, GROUP, STREAM, redis_pool, stock_key, until};
 
-/// The end of a transaction: `READ COMMITTED` is no commit.
+/// The end of a transaction. The leading `;` excludes `READ COMMITTED`.
 const COMMIT: &[u8] = b";COMMIT";
 /// The first order id that a double cannot hold.
 const BEYOND_DOUBLES: i64 = (1 << 53) + 1;
@@ -45,21 +45,21 @@ async fn buyers(fixture: &Fixture, voucher: i64) -> BTreeSet<i64> {
     fixture.client.smembers(format!("seckill:order:{voucher}")).await.expect("Redis answers")
 }
 
-/// Commands that Redis has carried out so far.
+/// The number of commands that Redis has executed.
 async fn commands(fixture: &Fixture) -> u64 {
     let stats = fixture.redis_says(&["INFO", "stats"]).await.as_string().expect("a text");
     let line = stats.lines().find_map(|line| line.strip_prefix("total_commands_processed:"));
     line.expect("a count").parse().expect("a number")
 }
 
-/// Commands a second, as they were for about two seconds.
+/// The commands per second, measured for about two seconds.
 async fn commands_per_second(fixture: &Fixture) -> f64 {
     let (before, begun) = (commands(fixture).await, Instant::now());
     sleep(Duration::from_secs(2)).await;
     (commands(fixture).await - before) as f64 / begun.elapsed().as_secs_f64()
 }
 
-/// Entry ids that wait in the pending list.
+/// The number of pending entries.
 async fn pending(fixture: &Fixture) -> u64 {
     let summary = fixture.redis_says(&["XPENDING", STREAM, GROUP]).await;
     summary.into_array().first().and_then(Value::as_u64).expect("a count")
@@ -78,7 +78,7 @@ async fn what_is_written_is_acknowledged_on_the_stream_it_came_from() {
     assert!(worker.stop().await.success());
     assert_eq!(pending(&fixture).await, 0);
 
-    // Nothing comes a second time: neither from the pending list nor as new.
+    // No entry is handled a second time, neither from the pending list nor as a new one.
     let mut again = fixture.worker("w").start();
     fixture.add_order(200, 11, 1).await;
     fixture.settled().await;
@@ -102,7 +102,7 @@ async fn an_order_whose_user_is_locked_by_another_waits_and_holds_up_nobody() {
         fixture.open_entries().await == Some(1)
     })
     .await;
-    // What comes later passes it as well.
+    // Later orders are not delayed either.
     for user in 21..=40 {
         fixture.add_order(100 + user, user, 1).await;
     }
@@ -136,8 +136,8 @@ async fn an_order_that_mysql_refuses_gives_its_unit_back_once_before_it_is_ackno
     let worker =
         fixture.worker("w").set("REDIS_URL", proxy.url_for(&fixture.redis)).set("WORKER_LANES", 1).start();
     ack.reached().await.expect("the batch is about to be acknowledged");
-    // User 9 has an order: its unit is for sale again. Users 3 and 4 met an empty stock: MySQL is the authority, so
-    // nothing is raised, and they may try again.
+    // User 9 has an order, so its unit is on sale again. The stock in MySQL was empty for users 3 and 4: MySQL decides,
+    // so no unit is added in Redis, and both may order again.
     assert_eq!((fixture.redis_stock(1).await, fixture.mysql_stock(1).await), (Some(6), 0));
     assert_eq!(buyers(&fixture, 1).await, BTreeSet::from([1, 2, 9]));
     let journal = fixture.journal(1).await;
@@ -149,14 +149,14 @@ async fn an_order_that_mysql_refuses_gives_its_unit_back_once_before_it_is_ackno
     fixture.settled().await;
     assert_eq!(fixture.orders().await.iter().map(|order| order.id).collect::<Vec<_>>(), [101, 102, 900]);
 
-    // The freed user tries again, in vain but without harm.
+    // User 3 orders again, without success and without harm.
     assert_eq!(admit(&store, 203, 3, 1).await, AdmitReply::Admitted);
     fixture.settled().await;
     assert_eq!(
         (fixture.redis_stock(1).await, buyers(&fixture, 1).await),
         (Some(5), BTreeSet::from([1, 2, 9]))
     );
-    // Refused entries come again, after user 4 was admitted anew: nothing is released a second time.
+    // The refused entries come again, after user 4 was admitted once more: nothing is released a second time.
     fixture.redis_says(&["SADD", "seckill:order:1", "4"]).await;
     for user in [3, 4, 9] {
         fixture.add_order(100 + user, user, 1).await;
@@ -196,7 +196,7 @@ async fn a_user_stays_locked_until_the_commit_and_anothers_lock_is_left_alone() 
     })
     .await;
 
-    // Between lock and unlock somebody else comes to hold it.
+    // Another process takes the lock before the unlock.
     let commit = proxy.hold_when(COMMIT);
     fixture.add_order(102, 2, 1).await;
     commit.reached().await.expect("a commit is on its way");
@@ -225,14 +225,14 @@ async fn a_poison_entry_is_buried_or_waits_without_a_hot_loop_and_new_orders_go_
     assert_eq!(dead.len(), 1);
     assert_eq!((&dead[0]["dead:entry"], dead[0]["dead:deliveries"].as_str()), (&poison, "1"));
 
-    // It cannot even be buried: it waits for a better day, ever more slowly, and alone.
+    // The entry cannot even be buried, so it is set aside, tried less and less often, and handled alone.
     fixture.redis_says(&["SET", DEAD, "no stream"]).await;
     fixture.add(&[("userId", "abc"), ("voucherId", "1"), ("id", "104")]).await;
     fixture.add_order(105, 5, 1).await;
     until("the order behind it is written", || async { fixture.orders().await.len() == 3 }).await;
     until("only the poison is left", || async { fixture.open_entries().await == Some(1) }).await;
     let rate = commands_per_second(&fixture).await;
-    // Those within scripts are counted, too.
+    // The rate includes commands within scripts.
     assert!(rate < 100.0, "{rate} commands a second for nothing");
     fixture.redis_says(&["DEL", DEAD]).await;
     fixture.settled().await;
@@ -244,7 +244,7 @@ async fn a_worker_that_comes_back_begins_with_what_it_had_in_progress_and_no_two
     let fixture = Fixture::open().await;
     fixture.load(1, 100).await;
     let proxy = Proxy::start(fixture.mysql.port()).await.expect("a proxy");
-    // Claiming would rescue the entries, too: it is out of the game here.
+    // No entry is claimed in this test, because claiming would rescue the entries, too.
     let plan = |name: &str| fixture.worker(name).set("WORKER_CLAIM_IDLE_MS", 600_000).set("WORKER_LANES", 2);
     let commit = proxy.hold_when(COMMIT);
     for user in 1..=10 {
@@ -281,9 +281,9 @@ async fn mysql_itself_refuses_a_second_order_even_when_no_lock_keeps_workers_apa
     fixture.load(1, 1000).await;
     let mut entries: Vec<(i64, i64)> =
         (1..=3).flat_map(|nth| (1..=100).map(move |user| (nth * 1000 + user, user))).collect();
-    // Orders of one user far apart and close together.
+    // Some orders of one user are far apart, and others close together.
     entries[150..].sort_by_key(|(id, user)| (*user, *id));
-    // Three workers that lock under three different names, so not at all against each other.
+    // The three workers lock under three different names, so their locks do not exclude each other.
     let workers: Vec<_> = ["a", "b", "c"]
         .map(|name| {
             let plan = fixture.worker(name).set("KEYS_LOCK", format!("{name}:<user>"));
@@ -349,7 +349,7 @@ async fn a_missing_stock_is_an_answer_and_every_key_comes_from_the_configuration
         templates_by_name.iter().fold(plan, |plan, (name, template)| plan.set(name, template)).start();
     let ids = OrderIdAllocator::new(store, 10.try_into().expect("a size"));
     ids.next().await.expect("an order id");
-    // One is written, one buried; the third finds MySQL empty and is released.
+    // One order is written and one is buried. The third finds no unit in MySQL and is released.
     until("all are settled", || async {
         if fixture.redis_says(&["XLEN", dead]).await != Value::Integer(1) {
             return false;
@@ -365,7 +365,7 @@ async fn a_missing_stock_is_an_answer_and_every_key_comes_from_the_configuration
     assert!(keys.iter().all(|key| key.starts_with("hm_dianping:{s}:")), "{keys:?}");
 }
 
-/// The ninth, its last part.
+/// The last part of the ninth defect.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_stream_is_trimmed_but_never_of_what_is_unread_or_pending() {
     let fixture = Fixture::open().await;
@@ -373,7 +373,7 @@ async fn the_stream_is_trimmed_but_never_of_what_is_unread_or_pending() {
     for at in 1..=1000 {
         fixture.add_order(at, at, 1).await;
     }
-    // The last order waits: another service has locked its user.
+    // The last order is set aside, because another service has locked its user.
     fixture.redis_says(&["SET", "lock:order:1000", "another's token"]).await;
     let plan = fixture.worker("w").set("STREAM_RETENTION_MS", 1).set("WORKER_CLAIM_EVERY_MS", 10);
     let worker = plan.start();
@@ -398,7 +398,7 @@ async fn the_worker_makes_stream_and_group_itself_and_backs_off_while_they_canno
     fixture.settled().await;
     assert_eq!(fixture.orders().await.len(), 1);
 
-    // Something that is no stream lies in its place: wait for better times, without noise.
+    // A key of another type is in the place of the stream: the worker waits and logs no more.
     fixture.redis_says(&["SET", STREAM, "no stream"]).await;
     worker.says("outage began").await;
     let rate = commands_per_second(&fixture).await;
@@ -413,7 +413,7 @@ async fn the_worker_makes_stream_and_group_itself_and_backs_off_while_they_canno
     );
     assert!(worker.stop().await.success());
 
-    // Entries that were there before the group are not skipped.
+    // Entries that are older than the group are not skipped.
     fixture.redis_says(&["XGROUP", "DESTROY", STREAM, GROUP]).await;
     fixture.add_order(103, 3, 1).await;
     let _worker = plan().start();
@@ -443,7 +443,7 @@ async fn a_retry_after_a_lost_reply_says_admitted_and_takes_nothing_twice() {
     assert_eq!(fixture.redis_stock(1).await, Some(8));
     assert_eq!(fixture.redis_says(&["XLEN", STREAM]).await, Value::Integer(2));
 
-    // It stays an answer when the stock is gone, the sale is over, and the order is written.
+    // The answer stays the same when the units are sold, the sale is over, and the order is written.
     let _worker = fixture.worker("w").start();
     fixture.settled().await;
     fixture.redis_says(&["SET", &stock_key(1), "0"]).await;
@@ -471,20 +471,20 @@ async fn the_sale_window_is_the_scripts_own_check_by_the_clock_of_redis() {
     }
     assert_eq!(fixture.redis_stock(1).await, Some(10));
     assert_eq!(fixture.redis_says(&["XLEN", STREAM]).await, Value::Integer(2));
-    // It opens by itself, and not a moment too soon: the entry's id is of the same clock.
+    // The sale begins by itself, and not before its time: the ids of entries are of the same clock.
     until("the sale has begun", || async { admit(&store, 105, 1, 5).await == AdmitReply::Admitted }).await;
     let entries: Vec<(String, Vec<(String, String)>)> =
         fixture.client.xrevrange(STREAM, "+", "-", Some(1)).await.expect("Redis answers");
     let admitted_ms: i64 =
         entries[0].0.split_once('-').expect("an entry id").0.parse().expect("milliseconds");
     assert!(admitted_ms >= now_ms + 1_500, "{} ms too soon", now_ms + 1_500 - admitted_ms);
-    // And it closes.
+    // The sale ends, too.
     fixture.redis_says(&["HSET", "seckill:voucher:5", "end_ms", &now_ms.to_string()]).await;
     assert_eq!(admit(&store, 205, 2, 5).await, AdmitReply::Over);
     assert_eq!(fixture.redis_stock(5).await, Some(9));
 }
 
-/// Every number in a JSON document that a double would change.
+/// The numbers of a JSON document that a double cannot hold.
 fn broken_numbers(json: &serde_json::Value) -> Vec<String> {
     match json {
         serde_json::Value::Number(number) if number.as_i64().is_none_or(|n| n.abs() >= 1 << 53) => {
@@ -508,7 +508,7 @@ async fn ids_beyond_2_to_the_53_stay_exact_everywhere_and_are_never_negative() {
             let order = id - (voucher % 1000) * 10 - 5_000_000;
             assert_eq!(admit(&store, order, id, voucher).await, AdmitReply::Admitted);
         }
-        // Two of MySQL's units go elsewhere, so that refusals and the dead pass through it as well.
+        // Two of MySQL's units are taken by another program, so that there are refusals and dead letters, too.
         let sql = format!("UPDATE tb_seckill_voucher SET stock = 3 WHERE voucher_id = {voucher}");
         sqlx::query(AssertSqlSafe(sql)).execute(&fixture.pool).await.expect("MySQL answers");
     }
@@ -522,7 +522,7 @@ async fn ids_beyond_2_to_the_53_stay_exact_everywhere_and_are_never_negative() {
         assert!(ids.contains(&order.user) && ids.contains(&order.voucher), "{order:?}");
     }
     for voucher in ids {
-        // The last of each was refused: MySQL had three.
+        // The last order of each voucher was refused, because MySQL had three units.
         let refused = i64::MAX - (voucher % 1000) * 10 - 5_000_000;
         let journal = fixture.journal(voucher).await;
         assert!(journal[&refused.to_string()].contains(r#""action":"release""#), "{journal:?}");

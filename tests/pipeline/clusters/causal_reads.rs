@@ -1,5 +1,5 @@
-//! What a node of a cluster does not show yet: an event that comes before its order does, and an order before its voucher; and
-//! what operators and comparisons do there.
+//! Tests of a node that does not show recent commits yet: an event comes before its order, and an order before its
+//! voucher. The tests also cover commands and comparisons at such a node.
 
 use std::{collections::BTreeMap, process::Output, time::Duration};
 
@@ -30,11 +30,12 @@ async fn what_a_member_of_a_group_does_not_show_yet_is_waited_for() {
     a_node_is_behind(ClusterKind::MultiPrimary).await;
 }
 
-/// Stalls the applier of node 1, until the first of these connections unlocks its tables. The others are with node 0.
+/// Stalls the applier of node 1 until the first of these connections unlocks its tables. The others are connections to
+/// node 0.
 async fn stall(scene: &Scene) -> (MySqlConnection, MySqlPool) {
     let at_first = reader_of(&scene.fixture.mysql, 0).await;
     at_first.execute("CREATE TABLE stall (id INT PRIMARY KEY)").await.unwrap();
-    // A member may prepare a statement before it waits for what the others have done.
+    // A member may prepare a statement before it waits for the commits of the others.
     let at_behind = reader_of(&scene.fixture.mysql, 1).await;
     until("the table is on node 1", || async {
         let rows = sqlx::query_scalar::<_, i64>("SELECT COUNT(*) FROM stall").fetch_one(&at_behind).await;
@@ -43,13 +44,13 @@ async fn stall(scene: &Scene) -> (MySqlConnection, MySqlPool) {
     .await;
     let mut rival = MySqlConnection::connect(&scene.node(1).url()).await.unwrap();
     rival.execute("LOCK TABLES stall READ").await.unwrap();
-    // Node 1 cannot apply this, and nothing that comes after it.
+    // Node 1 cannot apply this write or any later one.
     at_first.execute("INSERT INTO stall VALUES (1)").await.unwrap();
     (rival, at_first)
 }
 
-/// An order is written at node 0. A worker at node 1, whose applier is stalled, reads the payment of that order, an order of a
-/// voucher that was made at node 0, and a payment of an order that is nowhere.
+/// An order is written at node 0, and the applier of node 1 is stalled. A worker at node 1 reads the payment of that
+/// order, an order of a new voucher of node 0, and a payment of an order that does not exist.
 async fn a_node_is_behind(kind: ClusterKind) {
     let mut scene = Scene::open(kind, 0).await;
     let behind = scene.plan(1).start();
@@ -96,7 +97,7 @@ async fn a_node_is_behind(kind: ClusterKind) {
             ["1 2", "2 1"],
             "node {node}: the order is paid, and that of the new voucher is written"
         );
-        // The payment of an order that is nowhere has to go back, as ever.
+        // The payment of an order that does not exist has to be refunded, as always.
         let outcomes =
             [("paid applied", 1), ("paid refund_due", 1)].map(|(word, count)| (word.to_owned(), count));
         assert_eq!(by_outcome(&scene.fixture).await, outcomes, "node {node}");
@@ -116,7 +117,7 @@ async fn no_command_decides_by_what_a_member_of_a_group_does_not_show_yet() {
     commands_at_a_node_that_is_behind(ClusterKind::MultiPrimary).await;
 }
 
-/// What a command must not change: the stock, the journal, the stream and the dead letters.
+/// The data that a command must not change: the stock, the journal, the stream and the dead letters.
 type InRedis = (Option<i64>, BTreeMap<String, String>, i64, Vec<BTreeMap<String, String>>);
 
 async fn in_redis(scene: &Scene) -> InRedis {
@@ -129,7 +130,7 @@ fn said(output: &Output) -> String {
     [&output.stdout[..], &output.stderr].map(String::from_utf8_lossy).concat()
 }
 
-/// As if a worker had buried an order.
+/// Adds a dead letter as if a worker had buried the order.
 async fn bury(scene: &Scene, order: i64) {
     let (order, voucher) = (order.to_string(), PLENTY.to_string());
     let fields = ["id", &order, "userId", &order, "voucherId", &voucher, "dead:entry", "1-1"];
@@ -138,7 +139,7 @@ async fn bury(scene: &Scene, order: i64) {
     scene.fixture.redis_says(&[&["XADD", DEAD, "*"][..], &fields, &burial].concat()).await;
 }
 
-/// What a member of a group says itself after its wait, for which `wait_timeout` is the limit.
+/// The number of the error that a member of a group returns after a wait that `wait_timeout` limits.
 async fn number_of_a_wait_in_vain(url: &str) -> u16 {
     let mut session = MySqlConnection::connect(url).await.unwrap();
     let settings = "SET SESSION wait_timeout = 1, SESSION group_replication_consistency = 'BEFORE'";
@@ -148,11 +149,12 @@ async fn number_of_a_wait_in_vain(url: &str) -> u16 {
     error.number()
 }
 
-/// Orders are written at node 0. Commands and a worker at node 1, whose applier is stalled, do not take them for lost.
+/// Orders are written at node 0. Commands and a worker at node 1, whose applier is stalled, must not report them as
+/// lost.
 async fn commands_at_a_node_that_is_behind(kind: ClusterKind) {
     let mut scene = Scene::open(kind, 0).await;
     let (first, behind) = (scene.node(0).url(), scene.node(1).url());
-    // A complete journal, so that each order is compared.
+    // A complete journal makes the comparison compare each order.
     let rebuilt = scene.tidegate(&first, &["rebuild", "--all", "--yes"]);
     assert!(rebuilt.status.success(), "{}", said(&rebuilt));
     let (mut rival, at_first) = stall(&scene).await;

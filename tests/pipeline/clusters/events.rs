@@ -1,4 +1,4 @@
-//! Events of orders on a cluster: their rows and those of the orders, on every node.
+//! Tests of events on a cluster: every node has the rows of the events and of their orders.
 
 use tidegate_lab::ClusterKind;
 
@@ -8,7 +8,7 @@ use crate::{
     fixture::rush::PLENTY,
 };
 
-/// A multiple of three: a third of them goes each way.
+/// The number of orders, a multiple of three, because a third of them goes each way.
 const ORDERS: i64 = 6_000;
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,11 +1,11 @@
-//! Several hosts in `mysql.url` are nodes of one cluster, and nothing else.
+//! Test of several hosts in `mysql.url`: they must be nodes of one cluster.
 
 use tidegate_lab::{ClusterKind, MysqlFlavour, MysqlServer};
 
 use super::Scene;
 use crate::fixture::rush::PLENTY;
 
-/// A replica that gets its copy later lacks orders that were acknowledged, and to go there would lose them.
+/// An asynchronous replica lacks acknowledged orders, so a worker that connects to it would lose them.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Galera; run `just clusters`"]
 async fn a_server_outside_of_the_cluster_is_never_gone_to() {
@@ -44,7 +44,7 @@ async fn doctor_tells_a_cluster_from_what_is_none() {
     let well = doctor(&scene.fixture.mysql.url_from(0));
     assert!(well.contains("takes orders") && well.contains("3 nodes"), "{well}");
     assert!(well.contains("it is Galera: give all workers the nodes in the same order"), "{well}");
-    // Of every node, and not only of the one that is asked for the rest.
+    // The doctor checks this setting of every node, and not only of the node that it asks for everything else.
     let second = sqlx::MySqlPool::connect(&scene.node(1).url()).await.unwrap();
     sqlx::raw_sql("SET GLOBAL innodb_flush_log_at_trx_commit = 2").execute(&second).await.unwrap();
     let lazy = doctor(&scene.fixture.mysql.url_from(0));

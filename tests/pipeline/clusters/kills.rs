@@ -1,4 +1,4 @@
-//! Nodes die and part under load.
+//! Tests of nodes that die or are partitioned under load.
 
 use tidegate_lab::ClusterKind;
 
@@ -56,7 +56,8 @@ async fn a_worker_outlives_its_node(kind: ClusterKind) {
     scene.ends_well_on(&[0, 1, 2]).await;
 }
 
-/// The worker at the primary goes with it; the others have gone to it at their start, as secondaries take no writes.
+/// The worker at the primary dies with it. The other workers have connected to the primary from the start, because
+/// secondaries accept no writes.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs MySQL 9; run `just clusters`"]
 async fn all_workers_follow_the_primary_of_a_group() {

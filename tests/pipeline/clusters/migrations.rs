@@ -1,4 +1,5 @@
-//! Two migrations at once, at two nodes: the lock that excludes them from each other is a server's own.
+//! Tests of two migrations at the same time, at two nodes: the lock that excludes them from each other exists on one
+//! server only.
 
 use std::{process::Output, thread, time::Duration};
 
@@ -43,7 +44,8 @@ async fn migrations_at_all_nodes_of_galera_at_once_all_end_well() {
         assert!(output.status.success(), "{output:?}");
     }
     scene.all_have_the_schema().await;
-    // A view that is missing alone is made by all at the same moment: two such statements would stop both nodes for ever.
+    // If only the view is missing, all nodes would create it at the same moment: two such statements would block both
+    // nodes for ever.
     let pools = [0, 1, 2].map(|at| reader_of(&scene.fixture.mysql, at));
     let pools = join_all(pools).await;
     for _ in 0..5 {
@@ -70,7 +72,7 @@ async fn migrations_at_all_primaries_of_a_group_at_once_are_made_by_one_and_the_
         assert!(said.contains("nothing was changed") && said.ends_with(&member), "node {at}: {said}");
     }
     scene.all_have_the_schema().await;
-    // With nothing left to do, all are content.
+    // All migrations succeed if there is nothing left to do.
     for output in scene.migrate_everywhere() {
         assert!(output.status.success(), "{output:?}");
     }
