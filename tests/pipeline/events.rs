@@ -1,4 +1,5 @@
-//! What happens to orders after they were placed: entries of the same stream, recorded once, in the order of the stream.
+//! Tests of events after orders were placed: they are entries of the same stream, and are recorded once, in its
+//! sequence.
 
 use fred::interfaces::{LuaInterface, SetsInterface};
 use fred::types::Value;
@@ -10,7 +11,7 @@ use crate::{
     fixture::{DEADLINE, Fixture, GROUP, STREAM, Worker, until, until_within},
 };
 
-/// An event of an order of voucher 1, whose user has its id.
+/// Adds an event of an order of voucher 1. Its user has the id of the order.
 pub async fn add_event(fixture: &Fixture, event: &str, order: i64, more: &[(&str, &str)]) -> String {
     add_event_of(fixture, event, (order, order, 1), more).await
 }
@@ -26,7 +27,7 @@ async fn add_event_of(
     fixture.add(&[&fields, more].concat()).await
 }
 
-/// The events of an order, by number: what happened, what came of it, units released.
+/// The events of an order in their sequence: kind, outcome, released units.
 pub async fn recorded(fixture: &Fixture, order: i64) -> Vec<String> {
     let sql = "SELECT CONCAT_WS(' ', event, outcome, released) FROM tidegate_event WHERE order_id = ? ORDER BY step";
     sqlx::query_scalar(sql).bind(order).fetch_all(&fixture.pool).await.expect("MySQL answers")
@@ -58,7 +59,7 @@ pub async fn sql(fixture: &Fixture, statements: &str) {
     sqlx::raw_sql(AssertSqlSafe(statements)).execute(&fixture.pool).await.expect("MySQL answers");
 }
 
-/// Nothing is wrong on either side, and nothing was buried.
+/// Checks that both sides are right, and that no entry was buried.
 async fn all_is_well(fixture: &Fixture) {
     assert_eq!(fixture.dead().await, [], "nothing is buried");
     fixture.judge().await;
@@ -75,7 +76,7 @@ async fn events_move_orders_along_and_what_ends_one_frees_its_units_and_its_user
     fixture.admit(6, 6, 1, 3).await;
     fixture.settled().await;
     assert_eq!(stocks(&fixture, 1).await, (12, Some(12)));
-    // Everything comes twice, as from a sender who retries.
+    // Each event comes twice, as from a sender that retries.
     for _ in 0..2 {
         for (order, event) in [
             (1, "paid"),
@@ -95,13 +96,13 @@ async fn events_move_orders_along_and_what_ends_one_frees_its_units_and_its_user
     fixture.settled().await;
     let expected = ["3 held", "4 free", "6 free", "2 held", "1 held", "4 free"];
     assert_eq!(states(&fixture, [1, 2, 3, 4, 5, 6]).await, expected);
-    // 1 and 3 units of the cancelled ones, 1 of the refunded one.
+    // The cancelled orders return 1 and 3 units, and the refunded order returns 1.
     assert_eq!(stocks(&fixture, 1).await, (17, Some(17)));
     assert_eq!(recorded(&fixture, 6).await, ["cancelled applied 3", "cancelled unchanged 0"]);
     for (user, expected) in [(1, true), (2, false), (3, false), (4, true), (5, true), (6, false)] {
         assert_eq!(is_buyer(&fixture, user).await, expected, "user {user}");
     }
-    // The same user buys again, and an event of the old order that comes late changes nothing of the new one.
+    // The user orders again. A late event of the old order does not change the new one.
     fixture.admit(102, 2, 1, 1).await;
     add_event(&fixture, "cancelled", 2, &[]).await;
     fixture.settled().await;
@@ -116,7 +117,7 @@ async fn events_move_orders_along_and_what_ends_one_frees_its_units_and_its_user
 async fn a_payment_has_a_home_whatever_became_of_its_order() {
     let fixture = Fixture::open().await;
     fixture.load(1, 20).await;
-    // Redis offers what MySQL does not have: the last one is refused.
+    // Redis offers a unit that MySQL does not have: the last order is refused.
     fixture.load(3, 1).await;
     fixture.restock_redis(3, 1).await;
     for order in [1, 2, 3, 4] {
@@ -162,7 +163,7 @@ async fn a_payment_has_a_home_whatever_became_of_its_order() {
         "a service had set it to paid"
     );
     assert_eq!(states(&fixture, [1, 2, 3, 4, 32]).await, ["2 held", "5 free", "6 free", "2 held", "none"]);
-    // The late payment is refunded. Its units went back when it was cancelled.
+    // The late payment is refunded. The units of the order were released when it was cancelled.
     let before = stocks(&fixture, 1).await;
     add_event(&fixture, "refunded", 2, &[("payment", "p")]).await;
     add_event(&fixture, "refunded", 1, &[]).await;
@@ -175,7 +176,7 @@ async fn a_payment_has_a_home_whatever_became_of_its_order() {
     assert!(worker.stop().await.success());
 }
 
-/// Takes all entries out of the stream: whatever is appended then comes before them.
+/// Removes and returns all entries of the stream, so that a test can append others before them.
 async fn take_entries(fixture: &Fixture) -> Vec<Vec<(String, String)>> {
     let taken =
         "local taken = redis.call('XRANGE', KEYS[1], '-', '+') redis.call('DEL', KEYS[1]) return taken";
@@ -249,7 +250,7 @@ async fn an_order_that_is_cancelled_before_it_comes_is_never_written_and_gives_i
     }
     let taken = take_entries(&fixture).await;
     add_event(&fixture, "cancelled", 1, &[]).await;
-    // Somebody else's word does not count.
+    // The event of another user does not count.
     add_event_of(&fixture, "cancelled", (2, 9, 1), &[]).await;
     let worker = fixture.worker("w").start();
     fixture.settled().await;
@@ -275,7 +276,7 @@ async fn what_a_service_has_done_itself_is_not_overruled_and_not_released_again(
     }
     let worker = fixture.worker("w").start();
     fixture.settled().await;
-    // As the tutorial's services do it, on both sides.
+    // The tutorial's services change both stores like this.
     sql(&fixture, "UPDATE tb_voucher_order SET status = 4, slot = NULL WHERE id = 1; UPDATE tb_seckill_voucher SET stock = stock + 1")
         .await;
     fixture.call("INCR seckill:stock:1").await;
@@ -286,7 +287,7 @@ async fn what_a_service_has_done_itself_is_not_overruled_and_not_released_again(
         add_event(&fixture, event, 1, &[]).await;
         add_event(&fixture, event, 2, &[]).await;
     }
-    // And the order comes once more.
+    // The entry of the order also comes once more.
     fixture.add(&[("userId", "1"), ("voucherId", "1"), ("id", "1")]).await;
     fixture.settled().await;
     assert_eq!(recorded(&fixture, 1).await, ["cancelled unchanged 0", "expired unchanged 0"]);
@@ -304,8 +305,9 @@ async fn an_order_that_another_program_wrote_as_ended_releases_once_what_a_compl
     for (order, voucher, quantity) in [(1, 1, 2), (2, 1, 1), (3, 1, 1), (4, 1, 1), (5, 1, 1), (30, 3, 1)] {
         fixture.admit(order, order, voucher, quantity).await;
     }
-    // Written as ended an hour before: cancelled, refunded, and cancelled where no journal is complete. One that was written
-    // after its order was admitted may have been live meanwhile, and released by hand.
+    // These rows were written as ended an hour before: cancelled, refunded, and cancelled for a voucher without a
+    // complete journal. An order whose row was written after its admission may have been live meanwhile, and released
+    // manually.
     sql(
         &fixture,
         "INSERT INTO tb_voucher_order (id, user_id, voucher_id, quantity, slot, status, create_time) VALUES \
@@ -320,8 +322,8 @@ async fn an_order_that_another_program_wrote_as_ended_releases_once_what_a_compl
     for (user, expected) in [(1, false), (2, false), (3, true), (4, true)] {
         assert_eq!(is_buyer(&fixture, user).await, expected, "user {user}");
     }
-    // A service cancels 3 on both sides by its own hand, and 4 in MySQL only. Whether the units of such a row went back in
-    // Redis nobody can tell, whichever entry comes again.
+    // A service cancels order 3 in both stores, and order 4 in MySQL only. No entry shows whether the units of such a
+    // row were released in Redis.
     sql(
         &fixture,
         "UPDATE tb_voucher_order SET status = 4, slot = NULL WHERE id IN (3, 4); \
@@ -338,7 +340,7 @@ async fn an_order_that_another_program_wrote_as_ended_releases_once_what_a_compl
     let replayed = fixture.tidegate(&["replay", "--from", "2020-01-01", "--to", "0s", "--yes"]);
     assert!(replayed.status.success(), "{replayed:?}");
     assert_eq!((stocks(&fixture, 1).await, stocks(&fixture, 3).await), ((20, Some(18)), (20, Some(19))));
-    // That is left to whoever compares both sides: a service's own hands are netted there.
+    // The comparison of both stores decides that: it takes the changes of a service into account.
     let repaired = fixture.tidegate(&["reconcile", "--voucher", "1", "--repair", "--yes"]);
     assert!(repaired.status.success(), "{repaired:?}");
     assert_eq!(stocks(&fixture, 1).await, (20, Some(20)));
@@ -346,8 +348,8 @@ async fn an_order_that_another_program_wrote_as_ended_releases_once_what_a_compl
     assert!(worker.stop().await.success());
 }
 
-/// Orders `first ..= last` of a voucher, each with its events behind all of the orders, in one go: by turns paid and used;
-/// paid, refunding and refunded; paid and cancelled, which comes too late.
+/// Appends the orders `first ..= last` of a voucher at once, then all their events. In turn, an order is paid and used;
+/// paid, refunding and refunded; or paid and cancelled, which comes too late.
 pub async fn append_orders_with_events<M: Endpoint>(
     fixture: &Fixture<M>,
     voucher: i64,
@@ -366,11 +368,11 @@ pub async fn append_orders_with_events<M: Endpoint>(
         vec![STREAM.to_owned(), format!("seckill:order:{voucher}"), format!("seckill:stock:{voucher}")];
     let args = [voucher, first, last].map(|number| number.to_string()).to_vec();
     let _done: Value = fixture.client.eval(lua, keys, args).await.expect("all is appended");
-    // Its script keeps no journal, so the units that it took stand nowhere else.
+    // The script keeps no journal, so the units that it took are noted nowhere else.
     fixture.caller_log.write(|pages| *pages.loaded.entry(voucher).or_default() -= last - first + 1);
 }
 
-/// How many orders of a voucher are in each status.
+/// The number of a voucher's orders in each status.
 pub async fn by_status<M: Endpoint>(fixture: &Fixture<M>, voucher: i64) -> Vec<(i64, i64)> {
     let sql = "SELECT CAST(status AS SIGNED), COUNT(*) FROM tb_voucher_order WHERE voucher_id = ? \
                GROUP BY status ORDER BY status";
@@ -378,7 +380,7 @@ pub async fn by_status<M: Endpoint>(fixture: &Fixture<M>, voucher: i64) -> Vec<(
     rows.iter().map(|row| (row.get(0), row.get(1))).collect()
 }
 
-/// How many events have come to what, such as `paid applied`.
+/// The number of events by kind and outcome, such as `paid applied`.
 pub async fn by_outcome<M: Endpoint>(fixture: &Fixture<M>) -> Vec<(String, i64)> {
     let sql =
         "SELECT CONCAT(event, ' ', outcome), COUNT(*) FROM tidegate_event GROUP BY event, outcome ORDER BY 1";
@@ -428,7 +430,8 @@ async fn orders_with_their_events_in_one_go_end_where_the_stream_leads_beside_ki
     }
 }
 
-/// Kills a worker at the step that `arm` waits for, with events in progress that end orders, and lets it be started again.
+/// Kills a worker at the step that `arm` waits for, while it has events in progress that end orders. Then starts it
+/// again.
 async fn survive(arm: impl Fn(&Proxies) -> Hold) {
     let fixture = Fixture::open().await;
     fixture.load(1, 100).await;
@@ -481,8 +484,8 @@ async fn killed_before_events_are_acknowledged() {
     survive(|proxies| proxies.redis.hold_when(ACK)).await;
 }
 
-/// Order 1, of so many units of voucher 1, in progress in a worker that comes to its COMMIT and not further. The lock of its
-/// user has ended meanwhile; only the pending list knows of it.
+/// Order 1 with this many units of voucher 1, in progress in a worker that is held at its COMMIT. The lock of its user
+/// has ended, so only the pending list shows that it is in progress.
 async fn order_in_other_hands(fixture: &Fixture, quantity: i64) -> (Proxies, Hold, Worker) {
     fixture.load(1, 100).await;
     fixture.admit(1, 1, 1, quantity).await;
@@ -537,7 +540,7 @@ async fn a_replay_of_a_whole_day_with_its_events_moves_nothing() {
     let replayed = fixture.tidegate(&["replay", "--from", "2020-01-01", "--to", "0s", "--yes"]);
     assert!(replayed.status.success(), "{replayed:?}");
     assert_eq!(everything().await, before);
-    // The group is made again, and all of it is delivered again.
+    // The group starts again at the beginning, and all entries are delivered again.
     fixture.call(&format!("XGROUP SETID {STREAM} {GROUP} 0")).await;
     fixture.settled().await;
     assert_eq!(everything().await, before);
@@ -587,7 +590,7 @@ async fn a_user_buys_again_only_after_the_old_order_was_released_and_keeps_the_n
     fixture.admit(2, 1, 1, 1).await;
     fixture.settled().await;
     assert_eq!(states(&fixture, [1, 2]).await, ["4 free", "1 held"]);
-    // The entry of the event is handled once more, by whoever was slow.
+    // The entry of the event is handled once more, as by a slow worker.
     fixture.call(&format!("XGROUP SETID {STREAM} {GROUP} {}", before(&entry))).await;
     fixture.settled().await;
     assert!(is_buyer(&fixture, 1).await);
@@ -596,7 +599,7 @@ async fn a_user_buys_again_only_after_the_old_order_was_released_and_keeps_the_n
     assert!(worker.stop().await.success());
 }
 
-/// The id right before this one.
+/// The entry id directly before this one.
 fn before(entry: &str) -> String {
     let (ms, _) = entry.split_once('-').expect("an entry id");
     format!("{}-{}", ms.parse::<u64>().expect("milliseconds") - 1, u64::MAX)

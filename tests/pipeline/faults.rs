@@ -1,4 +1,4 @@
-//! Faults of every kind in the middle of a rush; whatever happens, all that must hold holds afterwards.
+//! Tests of faults of all kinds in the middle of a rush: afterwards, all invariants hold.
 
 mod group;
 mod kills;

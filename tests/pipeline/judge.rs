@@ -1,4 +1,4 @@
-//! What judges the other tests sees each thing that is wrong: a judge that never says no proves nothing.
+//! Tests of the judge of the other tests: it must find each fault. A judge that never finds one proves nothing.
 
 mod breaks;
 
@@ -17,7 +17,7 @@ async fn sql(fixture: &Fixture, statements: &str) {
     sqlx::raw_sql(AssertSqlSafe(statements)).execute(&fixture.pool).await.expect("MySQL answers");
 }
 
-/// The first voucher. Each break has one of its own, and its orders have ids from ten times that on.
+/// The first voucher. Each break has a voucher of its own, and the ids of its orders begin with its number.
 const FIRST: i64 = 101;
 const STOCK: i64 = 100;
 
@@ -28,8 +28,8 @@ async fn load(fixture: &Fixture, voucher: i64) {
     fixture.call(&format!("HSET seckill:journal:{voucher} #load {note} #complete {{}}")).await;
 }
 
-/// Order 1 is alive, 2 is paid, 3 is cancelled, 4 is the refused second order of user 1, 5 came by XADD
-/// alone, and somebody else's entry with the id of order 1 is a dead letter.
+/// Order 1 is live, 2 is paid, 3 is cancelled, 4 is the refused second order of user 1, and 5 came by XADD alone.
+/// Another user's entry with the id of order 1 is a dead letter.
 async fn sell(fixture: &Fixture, voucher: i64) {
     let id = |nth: i64| 10 * voucher + nth;
     for (nth, quantity) in [(1, 2), (2, 1), (3, 1)] {
@@ -46,8 +46,8 @@ async fn sell(fixture: &Fixture, voucher: i64) {
     }
 }
 
-/// Vouchers with limits: one each, the two regions of a campaign, and the one of another campaign, each sold
-/// to users 1 and 2.
+/// Vouchers with limits: five with one limit each, the two regions of a campaign, and the region of another campaign.
+/// Each is sold to users 1 and 2.
 async fn sell_with_limits(fixture: &Fixture, vouchers: [i64; 8]) {
     let program = |line: String| {
         let done = fixture.tidegate(&line.split(' ').collect::<Vec<_>>());
@@ -93,7 +93,7 @@ async fn every_fact_that_is_broken_by_hand_is_named() {
         sell(&fixture, voucher).await;
     }
     let no_order = fixture.add(&[("userId", "nobody"), ("voucherId", "1"), ("id", "1")]).await;
-    // One lane: of two, the later one might write the taken id first.
+    // There is one lane, because the later of two lanes might write the taken id first.
     let worker = fixture.worker("w").set("WORKER_LANES", 1).start();
     fixture.settled().await;
     assert!(worker.stop().await.success());
@@ -170,7 +170,7 @@ async fn an_order_of_which_its_caller_was_told_may_be_missing_only_if_a_failover
     caller_log.told(&safe);
     let found = missing().await;
     assert!(found.len() == 1 && found[0].starts_with("order 5: "), "{found:?}");
-    // What was told of a failover's orders is not taken back.
+    // An order that was admitted during the failover may be lost, but must not be refused.
     sql(
         &fixture,
         "INSERT INTO tidegate_refusal (order_id, user_id, voucher_id, quantity, reason, entry_id) \

@@ -1,4 +1,4 @@
-//! The consumer group is destroyed, and entries vanish while they are pending.
+//! Tests of a destroyed consumer group, and of entries that are deleted while they are pending.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! A worker is killed at every step of a batch. Another one takes over, or the same one is started again.
+//! Tests of a worker that is killed at every step of a batch. Another one takes over, or it is started again.
 
 use tidegate_lab::Hold;
 
@@ -11,8 +11,8 @@ const ORDERS: i64 = 300;
 const POISON: usize = 2;
 const ALL: usize = ORDERS as usize + POISON;
 
-/// Lets workers begin with a rush, kills each at the step that `arm` waits for, checks with `at_the_step` that it
-/// was there, and lets the work be done: first by the same worker, started again, then by another one.
+/// Starts workers with a rush, kills each at the step that `arm` waits for, and checks with `at_the_step` that it was
+/// there. Then the same worker, started again, finishes the work, and after the second kill another one does.
 async fn survive(rush: Rush, arm: impl Fn(&Proxies) -> Hold, at_the_step: impl AsyncFn(&Fixture)) {
     let fixture = Fixture::open().await;
     fixture.open_sale().await;
@@ -99,7 +99,8 @@ async fn killed_after_the_commit_of_orders_and_refusals() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_when_some_refused_orders_are_released_and_others_are_not() {
-    // The last of the calls: what was sent before it passes, over whichever connection. (`open_sale` has loaded the script.)
+    // The last call for this voucher is held, and all earlier calls pass, over any connection. (`open_sale` has loaded
+    // the script.)
     let arm = |proxies: &Proxies| proxies.redis.hold_when(release_of(SHORT));
     survive(Rush::Mixed, arm, async |fixture| {
         let refused = fixture.refused().await;
@@ -155,14 +156,15 @@ async fn killed_between_burying_one_entry_and_the_next() {
     survive(Rush::Mixed, arm, async |fixture| assert_eq!(fixture.pending().await, POISON - 1)).await;
 }
 
-/// Nothing of the batch in progress, which is all that is pending.
+/// Checks that no order of the batch in progress is written. All pending entries belong to that batch.
 async fn nothing_new_is_written(fixture: &Fixture) {
     let (put_in, came_out) = (fixture.caller_log.read().orders.len(), fixture.outcomes().await);
     assert_eq!(fixture.pending().await, ALL);
     assert!(came_out + ORDERS as usize <= put_in, "{came_out} of {put_in} are decided");
 }
 
-/// MySQL may answer the first of several statements before the last is done.
+/// Waits until all orders are written, because MySQL may answer the first of several statements before the last is
+/// done. All entries must still be pending.
 async fn all_is_written_and_pending(fixture: &Fixture) {
     let put_in = fixture.caller_log.read().orders.len();
     until("the commit is done", || async { fixture.outcomes().await == put_in }).await;

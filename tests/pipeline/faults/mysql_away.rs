@@ -1,4 +1,4 @@
-//! MySQL is away, in every way in which a database can be: no entry is at fault, and all goes on by itself.
+//! Tests of MySQL outages of all kinds: no entry is blamed, and the workers recover by themselves.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::{
 const LANES: usize = 2;
 const BATCH: usize = 50;
 
-/// A worker that notices quickly that MySQL does not answer, and that it does again.
+/// A worker that quickly notices the begin and the end of an outage of MySQL.
 fn impatient(fixture: &Fixture) -> WorkerPlan {
     let plan = quick(fixture, "w").set("WORKER_LANES", LANES).set("WORKER_BATCH", BATCH);
     let plan = plan.set("MYSQL_STATEMENT_TIMEOUT_MS", 1_200);
@@ -21,7 +21,7 @@ fn impatient(fixture: &Fixture) -> WorkerPlan {
 }
 
 struct Scene {
-    // Dropped before the fixture, which holds its log.
+    // This field comes before the fixture, which holds the log, so that it is dropped first.
     worker: Worker,
     fixture: Fixture,
 }
@@ -37,11 +37,11 @@ impl Scene {
         Self { fixture, worker }
     }
 
-    /// Orders come in while MySQL is away. They wait in the stream: little is pending, nothing is buried.
+    /// Adds orders during the outage. They wait in the stream: few are pending, and none is buried.
     async fn rush_in_outage(&self) {
         self.fixture.rush(2_000, 1_000).await;
         self.worker.says("outage began").await;
-        // Long enough for several knocks; nothing is waited for here.
+        // The time is long enough for several probes.
         let requests = self.fixture.requests_within(Duration::from_secs(1)).await;
         assert!(requests < 150, "{requests} requests a second while MySQL is away");
         let pending = self.fixture.pending().await;
@@ -49,7 +49,7 @@ impl Scene {
         assert_eq!(self.fixture.dead().await.len(), 2, "only the poison is buried");
     }
 
-    /// MySQL is back. All is done, and the outage was told once.
+    /// Checks that all orders are handled after the outage, and that it was logged once.
     async fn recovers(self) {
         self.fixture.settled().await;
         self.fixture.invariants().await;
@@ -160,7 +160,7 @@ async fn dead_connections_are_not_tried_one_by_one() {
     let plan =
         fixture.worker("w").set("WORKER_LANES", MANY).set("WORKER_BATCH", 5).set("MYSQL_WRITERS", MANY);
     let worker = plan.set("WORKER_CLAIM_IDLE_MS", 60_000).start();
-    // All lanes wait for one row at once, each with a connection of its own.
+    // All lanes wait for one row at the same time, each on its own connection.
     let mut other = fixture.pool.begin().await.expect("a transaction");
     let lock = "SELECT stock FROM tb_seckill_voucher WHERE voucher_id = ? FOR UPDATE";
     sqlx::query(lock).bind(PLENTY).execute(&mut *other).await.expect("the row is locked");
@@ -178,7 +178,7 @@ async fn dead_connections_are_not_tried_one_by_one() {
     assert!(worker.stop().await.success());
 }
 
-/// The sessions of workers, and the fixture's own but for this one.
+/// The sessions of the workers and of the fixture, without this one.
 async fn sessions(fixture: &Fixture) -> Vec<i64> {
     let sessions = "SELECT CAST(id AS SIGNED) FROM information_schema.processlist \
                     WHERE user = 'tidegate' AND id <> CONNECTION_ID()";
@@ -187,7 +187,7 @@ async fn sessions(fixture: &Fixture) -> Vec<i64> {
 
 async fn kill_sessions(fixture: &Fixture) {
     for session in sessions(fixture).await {
-        // It may have gone by itself.
+        // The session may have ended by itself.
         let _ = sqlx::raw_sql(AssertSqlSafe(format!("KILL {session}"))).execute(&fixture.pool).await;
     }
 }

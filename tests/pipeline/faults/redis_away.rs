@@ -1,4 +1,4 @@
-//! Redis is away, forgets, or loses its connections.
+//! Tests of Redis outages, lost data and lost connections.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::{
     fixture::{DEADLINE, Fixture, Worker, WorkerPlan, until},
 };
 
-/// Workers that notice quickly that Redis does not answer, and that it does again.
+/// A worker that quickly notices the begin and the end of an outage of Redis.
 fn impatient(fixture: &Fixture, name: &str) -> WorkerPlan {
     let plan = quick(fixture, name).set("WORKER_LANES", 2).set("WORKER_BATCH", 50);
     let plan = plan.set("REDIS_COMMAND_TIMEOUT_MS", 500);
@@ -18,7 +18,7 @@ fn impatient(fixture: &Fixture, name: &str) -> WorkerPlan {
 }
 
 struct Scene {
-    // Dropped before the fixture, which holds their logs.
+    // These fields come before the fixture, which holds their logs, so that they are dropped first.
     fleet: Vec<Worker>,
     fixture: Fixture,
     proxies: Proxies,
@@ -45,7 +45,7 @@ impl Scene {
         }
     }
 
-    /// All is done, also what comes afterwards.
+    /// Checks that all orders are handled, including later ones.
     async fn recovers(self) {
         self.fixture.rush(5_000, 200).await;
         self.fixture.settled().await;
@@ -132,7 +132,7 @@ async fn all_scripts_are_flushed_again_and_again() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn redis_has_no_memory_for_a_while() {
-    // No outage: what can be written is written, for only that makes room.
+    // This is no outage: orders are written, because only that makes room.
     let said = "Redis is out of memory: orders are written without user locks";
     redis_refuses_writes_between("CONFIG SET maxmemory 1", "CONFIG SET maxmemory 0", said).await;
 }
@@ -149,7 +149,7 @@ async fn redis_refuses_writes_between(begin: &str, end: &str, said: &str) {
     fixture.rush(1_000, 300).await;
     fixture.add_poison().await;
     let lock = proxies.redis.hold_when(LOCK);
-    // The client connects anew after each refusal, which is several commands.
+    // The client reconnects after each refusal, which takes several commands.
     let patient = |name| {
         impatient(&fixture, name).set("WORKER_BACKOFF_MAX_MS", 1_000).set("WORKER_HEARTBEAT_TTL_MS", 2_000)
     };
@@ -158,11 +158,12 @@ async fn redis_refuses_writes_between(begin: &str, end: &str, said: &str) {
     fixture.call(begin).await;
     lock.release();
     worker.says(said).await;
-    // It cannot begin now, and must not give up.
+    // The second worker cannot start now, and must not give up.
     let late = patient("late").start();
     late.says("Waiting for it").await;
     let requests = fixture.requests_within(Duration::from_secs(1)).await;
-    // Where lanes go on, each refused order is tried again now and then; a hot loop would send tens of thousands.
+    // While lanes continue, each refused order is tried again now and then; a hot loop would send tens of thousands of
+    // commands.
     let most = if said == "outage began" { 200 } else { 1_000 };
     assert!(requests < most, "{requests} requests a second while Redis refuses to write");
     fixture.call(end).await;
@@ -183,7 +184,7 @@ async fn redis_forgets_everything_while_a_batch_is_in_progress() {
     let proxies = Proxies::start(&fixture).await;
     fixture.rush(1_000, 300).await;
     let commit = proxies.mysql.hold_when(REFUSING_COMMIT);
-    // Long enough for MySQL not to end the transaction meanwhile, also on a busy machine.
+    // This time is long enough that MySQL does not end the transaction meanwhile, even on a busy machine.
     let worker = proxies.before(quick(&fixture, "w").set("WORKER_CLAIM_IDLE_MS", 20_000), &fixture).start();
     commit.reached().await.expect("the batch is in progress");
 
@@ -208,7 +209,7 @@ async fn a_worker_that_starts_without_redis_waits_for_it_and_says_so_once() {
     fixture.redis.kill9().expect("Redis is killed");
     let worker = impatient(&fixture, "w").start();
     worker.says("Waiting for it").await;
-    // In the place of Redis: whoever tries again is seen, and gets nothing.
+    // The listener takes the place of Redis: it sees each attempt, and answers nothing.
     let listener = TcpListener::bind(("127.0.0.1", fixture.redis.port())).await.expect("the port is free");
     for _ in 0..4 {
         let tried = timeout(DEADLINE, listener.accept()).await.expect("it tries again");

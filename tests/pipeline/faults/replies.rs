@@ -1,4 +1,5 @@
-//! A request is carried out and its reply is lost: the worker cannot know, and must be right all the same.
+//! Tests of lost replies: a server executes a request, and its reply is lost. The worker cannot know that, and must be
+//! right nevertheless.
 
 use tidegate_lab::{DroppedReply, Proxy};
 
@@ -9,7 +10,7 @@ use crate::{
     fixture::{Fixture, until},
 };
 
-/// Loses one reply that `arm` chooses, in the middle of a mixed rush or of a plain one.
+/// Loses one reply that `arm` chooses, in the middle of a mixed or a plain rush.
 async fn survive_loss(arm: impl Fn(&Proxies) -> DroppedReply) {
     let fixture = Fixture::open().await;
     fixture.open_sale().await;
@@ -52,7 +53,7 @@ async fn a_lock_that_was_taken_without_a_reply_in_time_makes_its_own_batch_wait_
     reply.reached().await.expect("the users are locked");
     worker.says("outage began").await;
     drop(reply);
-    // Long before the lease ends.
+    // This happens long before the lease ends.
     fixture.settled().await;
     fixture.invariants().await;
     assert!(worker.stop().await.success());

@@ -1,4 +1,5 @@
-//! A worker is put to sleep in the middle of a batch, wakes up, and knows nothing of what happened meanwhile.
+//! Tests of a worker that is frozen in the middle of a batch, and later continues without knowing what happened
+//! meanwhile.
 
 use nix::sys::signal::Signal;
 
@@ -7,7 +8,7 @@ use crate::{
     fixture::{Fixture, rush::PLENTY, until},
 };
 
-/// What a transaction does first when it cannot be written in one go: it locks its vouchers.
+/// The first statement of a transaction that is not written in one packet: it locks its vouchers.
 const LOCK_VOUCHERS: &[u8] = b"ORDER BY voucher_id FOR UPDATE";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -74,7 +75,7 @@ async fn a_worker_whose_commit_arrives_late_doubles_nothing() {
         heir.log().contains("contention") || fixture.orders().await.len() == 300
     })
     .await;
-    // It may be in time, or the server has ended its transaction already.
+    // The worker may still be in time, or the server has ended its transaction already.
     commit.release();
     sleeper.signal(Signal::SIGCONT);
     fixture.settled().await;

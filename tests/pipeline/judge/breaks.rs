@@ -1,16 +1,16 @@
-//! What a hand may do to a store, and what the judge says of it. In both texts, `{v}` is the voucher, and
-//! `{v}1` its order 1.
+//! The breaks of the stores, and the finding of the judge for each. In both texts, `{v}` is the voucher, and `{v}1` its
+//! order 1.
 
 use crate::fixture::Fixture;
 
-/// What somebody does.
+/// A break of a store.
 #[derive(Debug)]
 pub enum Break {
     /// Statements to MySQL.
     Sql(&'static str),
     /// A command to Redis.
     Redis(&'static str),
-    /// Two of them.
+    /// Two commands to Redis.
     Both(&'static str, &'static str),
     /// Other rules for the limits of the voucher.
     Rules(&'static str),
@@ -20,7 +20,7 @@ pub enum Break {
 
 use Break::{Both, NoLetter, Redis, Rules, Sql};
 
-/// One voucher each, which was sold as `super::sell` says.
+/// The breaks of vouchers that were sold by `super::sell`; each break has a voucher of its own.
 pub const OF_SALES: [(Break, &str); 42] = [
     (
         Sql("UPDATE tb_seckill_voucher SET stock = stock + 1 WHERE voucher_id = {v}"),
@@ -179,8 +179,8 @@ pub const OF_SALES: [(Break, &str); 42] = [
     ),
 ];
 
-/// One voucher each, with a limit of 3 orders for each user and an order of user 1 and of user 2; the last
-/// three are those of two campaigns.
+/// The breaks of vouchers with a limit of 3 orders per user, an order of user 1 and one of user 2. The last three are
+/// the regions of two campaigns.
 pub const OF_LIMITS: [(Break, &str); 8] = [
     (
         Redis("HSET seckill:uses:voucher:{v} 1:1 0:2:1"),
@@ -208,7 +208,7 @@ pub const OF_LIMITS: [(Break, &str); 8] = [
 ];
 
 impl Break {
-    /// Somebody does it to this voucher.
+    /// Applies the break to this voucher.
     pub async fn happens(&self, fixture: &Fixture, voucher: i64) {
         match self {
             Sql(statements) => super::sql(fixture, &of(statements, voucher)).await,
