@@ -1,6 +1,6 @@
-//! Orders and whatever happens to them, at random, in two fleets, beside workers that are killed and operators at work: each
-//! order ends where its own entries lead, played one after the other in the order of the stream, and both stocks have what was
-//! released.
+//! Tests of random orders and events in two fleets, while workers are killed and operators work. Each order must end as
+//! its own entries lead, played one after the other in the sequence of the stream. Both stocks must have the released
+//! units.
 
 mod accidents;
 pub mod fleet;
@@ -28,16 +28,16 @@ use accidents::Open;
 use fleet::Fleet;
 use sale::Sale;
 
-/// How many sales there are side by side, and usually in all; `just model` has more, one such part after the other.
+/// The number of parallel sales, which is also the usual total; `just model` runs several such parts.
 const RUNS: u64 = 200;
-/// The orders of a voucher have ids from a multiple of this on.
+/// The orders of a voucher have ids from a multiple of this number.
 const IDS: i64 = 1_000;
 
-/// What becomes of a voucher's orders if one entry of the stream comes after the other.
+/// The states of a voucher's orders if each entry of the stream is applied after the one before.
 #[derive(Default)]
 struct Played {
     orders: BTreeMap<i64, History>,
-    /// Units of orders that were written.
+    /// The units of orders that were written.
     units: i64,
 }
 
@@ -47,8 +47,8 @@ impl Played {
     }
 }
 
-/// By voucher. `written` are the entries that wrote the rows of orders: if an event comes before its order, and both are in
-/// hand at the same time, either may be first.
+/// Plays the entries by voucher. `written` are the entries that wrote the rows of orders. If an event comes before its
+/// order, and both are in progress at the same time, either may be applied first.
 fn play(entries: &[Entry], written: &HashMap<i64, String>) -> BTreeMap<i64, Played> {
     let fields = FieldNames::default();
     let decoded = entries.iter().map(|entry| (entry.id, fields.decode_message(entry)));
@@ -120,7 +120,7 @@ async fn check(fleet: &Fleet<'_>, sale: &Sale, played: &Played) {
     assert!(fleet.has_complete_journal(sale.voucher).await, "{seed}");
 }
 
-/// The sales of a fleet with these seeds, and all that happens meanwhile.
+/// Runs the sales of a fleet with these seeds, and the accidents meanwhile.
 async fn live(fleet: &Fleet<'_>, seeds: &[u64]) {
     let mut workers: Vec<Worker> = (0..2).map(|at| fleet.worker(at)).collect();
     for worker in &workers {
@@ -136,7 +136,7 @@ async fn live(fleet: &Fleet<'_>, seeds: &[u64]) {
     });
     let mut rng = StdRng::seed_from_u64(seeds[0]);
     let (sales, ()) = tokio::join!(join_all(all), accidents::happen(fleet, &mut workers, &open, &mut rng));
-    // What was in progress when workers were killed twice is handled one by one.
+    // Entries that were in progress at two worker crashes are handled one by one.
     let is_done = || async { fleet.none_is_due().await && fleet.is_settled().await };
     until_within(4 * DEADLINE, "all is done", is_done).await;
     let played = play(&fleet.entries().await, &fleet.written().await);
@@ -151,7 +151,8 @@ async fn live(fleet: &Fleet<'_>, seeds: &[u64]) {
     }
 }
 
-/// Two fleets on one Redis, each with half of these seeds. A single seed is played in both: it may have failed in either.
+/// Runs two fleets on one Redis, each with half of these seeds. A single seed runs in both, because it may have failed
+/// in either.
 async fn live_in_two_fleets(part: Seeds) {
     let seeds: Vec<u64> = part.all().collect();
     let (of_first, of_second) = match &seeds[..] {

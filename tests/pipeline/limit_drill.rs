@@ -1,5 +1,5 @@
-//! A campaign is sold under limits, while its workers are killed, limits change, and orders are cancelled, paid, refunded or expire:
-//! afterwards all that is counted is what live orders hold, and nobody is over a limit.
+//! Tests of a campaign with limits, while workers are killed, limits change, and orders are cancelled, paid, refunded
+//! or expire. Afterwards, all counters equal the uses of live orders, and no subject is over a limit.
 
 mod buyers;
 mod totals;
@@ -13,14 +13,14 @@ use tidegate_orders::RedisStore;
 
 use crate::fixture::{DEADLINE, Fixture, Worker, until_within};
 
-/// How many sales there are usually, one after the other; `just limits` has more.
+/// The usual number of sales, which run one after the other; `just limits` has more.
 const RUNS: u64 = 1;
-/// The regions. Of the first, a user may have several orders; of the last, orders expire.
+/// The regions. A user may have several orders of the first one, and orders of the last one expire.
 const REGIONS: [i64; 3] = [101, 102, 103];
 const BUYERS: i64 = 20;
 const KILLS: usize = 3;
 
-/// The limits at first, and what some of them become in the middle.
+/// The limits at the start; below them the changes in the middle of the sale.
 const LIMITS: [&str; 5] = [
     "--campaign 5 --name phones --subject phone --window month --orders 20 --units 30",
     "--campaign 5 --name places --subject address --window 2s --orders 15",
@@ -34,7 +34,7 @@ const CHANGES: [&str; 3] = [
     "--voucher 102 --name devices --subject device --window day --orders 3",
 ];
 
-/// A sale, and those who buy.
+/// A sale and its buyers.
 struct Drill<'a> {
     fixture: &'a Fixture,
     store: RedisStore,
@@ -43,7 +43,7 @@ struct Drill<'a> {
 }
 
 impl Drill<'_> {
-    /// Runs the program to its end; it must succeed.
+    /// Runs the program to its end, and checks that it succeeds.
     async fn runs(&self, line: &str) {
         let words: Vec<&str> = line.split(' ').collect();
         let output = tokio::process::Command::from(self.fixture.command(&words)).output().await;
@@ -62,7 +62,7 @@ impl Drill<'_> {
         }
     }
 
-    /// One that takes over quickly from those that are killed.
+    /// Starts a worker that quickly takes over from killed ones.
     fn worker(&self, at: usize) -> Worker {
         let plan = self.fixture.worker(&format!("w{at}")).set("WORKER_LANES", 3).set("WORKER_BATCH", 20);
         plan.set("WORKER_CLAIM_IDLE_MS", 600)
@@ -76,7 +76,7 @@ impl Drill<'_> {
         sqlx::query_scalar(sql).fetch_one(&self.fixture.pool).await.expect("MySQL answers")
     }
 
-    /// Kills workers somewhere in the middle of their work, and changes limits meanwhile.
+    /// Kills workers at random moments, and changes limits meanwhile.
     async fn happen(&self, workers: &mut Vec<Worker>, random: &mut StdRng) {
         let mut changes = CHANGES.iter();
         for kill in 0..KILLS {

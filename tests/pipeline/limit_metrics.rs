@@ -1,4 +1,4 @@
-//! What a worker's page says of limits.
+//! Tests of a worker's metrics of limits.
 
 use fred::interfaces::HashesInterface;
 
@@ -7,7 +7,7 @@ use crate::{
     fixture::Fixture,
 };
 
-/// Vouchers that are shown at most.
+/// The number of vouchers that are shown at most.
 const MOST: i64 = 50;
 
 async fn rules(fixture: &Fixture, owner: &str, rules: &str) {
@@ -25,7 +25,8 @@ async fn what_is_counted_for_limits_is_on_the_page_of_a_worker() {
     runs("voucher load --voucher 907 --stock 100");
     runs("limit set --voucher 907 --name mine --subject user --window sale --orders 3 --yes");
     runs("limit set --voucher 907 --name phones --subject phone --window day --orders 5 --yes");
-    // More vouchers with limits than are shown, and two campaigns; that of the first ones is not shown either.
+    // There are more vouchers with limits than the page shows, and two campaigns. The page does not show the campaign
+    // of the first vouchers either.
     for voucher in 1..=MOST + 4 {
         fixture.load(voucher, 10).await;
         rules(&fixture, &format!("voucher:{voucher}"), if voucher < 5 { "0 6;" } else { "0 5;" }).await;
@@ -37,7 +38,7 @@ async fn what_is_counted_for_limits_is_on_the_page_of_a_worker() {
         runs(&format!("admit --voucher 907 --user {user} --subject phone={phone}"));
     }
     fixture.settled().await;
-    // Two users, two phones, and the slots of two users.
+    // The counters are those of two users and two phones, and the slots of two users.
     until_page(&worker, "/metrics", 200, "tidegate_limit_counters{owner=\"voucher:907\"} 6\n").await;
     let samples = get(&worker, "/metrics").await.samples();
     assert_eq!(samples["tidegate_limit_uses_written_total"], 6.0, "two of each order");

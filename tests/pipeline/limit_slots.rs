@@ -1,5 +1,5 @@
-//! One user who has as many orders as there are slots, and cancels and orders again, side by side: through real workers, no slot is
-//! ever shared, and each is used again.
+//! Test of slots with real workers. One user has as many orders as there are slots, and cancels and orders again, in
+//! parallel. No two live orders share a slot, and each slot is used again.
 
 use std::{
     collections::BTreeMap,
@@ -22,7 +22,7 @@ use crate::{
 
 const USER: i64 = 1;
 const SLOTS: i64 = 31;
-/// How often each of those who order side by side does so.
+/// The number of orders of each parallel buyer.
 const ROUNDS: usize = 5;
 
 struct Hands<'a> {
@@ -32,7 +32,7 @@ struct Hands<'a> {
 }
 
 impl Hands<'_> {
-    /// Asks until there is a slot: a cancelled order has it until a worker releases it.
+    /// Requests an order until there is a slot. A cancelled order keeps its slot until a worker releases it.
     async fn orders(&self) -> i64 {
         let order = self.next.fetch_add(1, Relaxed);
         let admission = Admission {
@@ -61,7 +61,7 @@ impl Hands<'_> {
         self.fixture.add(&fields).await;
     }
 
-    /// Orders, cancels, and so on; its last order stays.
+    /// Orders and cancels in turn; the last order stays.
     async fn come_and_go(&self) {
         for _ in 1..ROUNDS {
             let order = self.orders().await;
@@ -76,7 +76,7 @@ async fn slots_of_rows(fixture: &Fixture) -> Vec<i64> {
     sqlx::query_scalar(sql).fetch_all(&fixture.pool).await.expect("MySQL answers")
 }
 
-/// How often each slot was given.
+/// The number of orders that got each slot.
 async fn slots_of_entries(fixture: &Fixture) -> BTreeMap<i64, usize> {
     let entries: Vec<(String, BTreeMap<String, String>)> =
         fixture.client.xrange(STREAM, "-", "+", None).await.expect("Redis answers");

@@ -1,4 +1,5 @@
-//! Orders on their way through real workers: defects that are absent, bad entries, faults, and what a worker shows of it.
+//! Tests of orders on their way through real workers: defects that are absent, bad entries, faults, and the pages of a
+//! worker.
 
 #[path = "../browser/mod.rs"]
 mod browser;

@@ -1,5 +1,5 @@
-//! What became of an order, as an application beside the worker asks over HTTP: once, or as a stream of events. However many
-//! ask, orders, probes and a stop do not wait for them.
+//! Tests of the pages for the state of an order, which an application requests from a worker over HTTP: once, or as a
+//! stream of events. However many clients ask, they delay neither orders nor probes nor a stop.
 
 use std::{
     net::SocketAddr,
@@ -22,7 +22,7 @@ use crate::{
     fixture::{DEADLINE, Fixture, until},
 };
 
-/// Sends an event for an order of voucher 1 whose user has its number.
+/// Adds an event of an order of voucher 1. Its user has the number of the order.
 async fn event(fixture: &Fixture, order: i64, word: &str, reference: &str) {
     let order = order.to_string();
     let owner = [("orderId", order.as_str()), ("userId", order.as_str()), ("voucherId", "1")];
@@ -83,7 +83,7 @@ async fn a_stream_tells_of_an_order_from_waiting_to_its_end_and_ends_with_it() {
     fixture.load(1, 100).await;
     let (first, second) = (fixture.worker("first").start(), fixture.worker("second").start());
     until_page(&first, "/readyz", 200, "ready").await;
-    // No worker reads, and both answer.
+    // No worker reads, and both workers answer.
     fixture.tidegate(&["pause", "--workers", "--yes"]);
     until_page(&first, "/status", 200, "\"activity\": \"paused\"").await;
     until_page(&second, "/status", 200, "\"activity\": \"paused\"").await;
@@ -111,7 +111,7 @@ async fn a_stream_tells_of_an_order_from_waiting_to_its_end_and_ends_with_it() {
     assert_eq!(Listener::open(address, "/orders/7/events", Some("2-used")).await.status(), 204);
     let mut again = Listener::open(address, "/orders/7/events", Some("1-paid")).await;
     assert_eq!((again.status(), again.state().await), (200, "2-used".into()));
-    // A late payment is owed to its payer, so this is not the end.
+    // A late payment has to be refunded, so this state is not the last one.
     event(&fixture, 7, "paid", "late").await;
     until_page(&first, "/orders/7", 200, "\"refunds_due\":[{\"step\":3,\"ref\":\"late\"}]").await;
     let mut due = Listener::open(address, "/orders/7/events", Some("2-used")).await;
@@ -128,7 +128,7 @@ async fn refused_and_dead_orders_are_told_with_the_reason_and_unknown_ones_are_4
     let worker = fixture.worker("w").start();
     until_page(&worker, "/readyz", 200, "ready").await;
     fixture.admit(1, 1, 1, 1).await;
-    // Another lane might write the second before the first.
+    // Otherwise, another lane might write the second order before the first.
     fixture.settled().await;
     fixture.add_order(2, 1, 1).await;
     fixture.add_order(3, 1, 99).await;
@@ -157,7 +157,7 @@ async fn refused_and_dead_orders_are_told_with_the_reason_and_unknown_ones_are_4
     }
     assert_eq!(ask(Method::POST, address, "/orders/1", None).await.status, 405);
 
-    // Somebody may ask before the order is there.
+    // A client may ask before the order exists.
     let mut early = Listener::open(address, "/orders/50/events", None).await;
     assert_eq!(early.state().await, "0-unknown");
     fixture.admit(50, 50, 1, 1).await;
@@ -199,7 +199,7 @@ async fn a_flood_of_streams_holds_up_neither_probes_nor_orders_nor_a_stop() {
         assert_eq!(get(&worker, path).await.status, 200, "{path}");
         assert!(began.elapsed() < Duration::from_secs(2), "{path} took {:?}", began.elapsed());
     }
-    // Those that go away make room.
+    // Clients that disconnect make room.
     open.truncate(100);
     until("there is room again", || async {
         Listener::open(address, "/orders/1001/events", None).await.status() == 200

@@ -1,4 +1,4 @@
-//! `tidegate probe`, as Kubernetes and Docker run it beside a worker.
+//! Tests of `tidegate probe`, as Kubernetes and Docker run it beside a worker.
 
 use std::{net::TcpListener, time::Instant};
 
@@ -25,7 +25,7 @@ async fn it_says_what_the_worker_says_with_the_token_of_the_configuration() {
     let fixture = Fixture::with_own_mysql().await;
     let plan = fixture.worker("w").set("ADMIN_LISTEN", "0.0.0.0:0").set("ADMIN_TOKEN", TOKEN);
     let worker = plan.set("WORKER_BACKOFF_MAX_MS", 300).start();
-    // Everywhere means here, for one who asks from beside it.
+    // The address 0.0.0.0 means this machine for a probe that runs on it.
     let listen = format!("0.0.0.0:{}", port_of(&worker).await);
     until("it is ready", || async { probe(&listen, TOKEN, "probe readyz").code == 0 }).await;
     assert_eq!(probe(&listen, TOKEN, "probe readyz").stdout, "ready\n");

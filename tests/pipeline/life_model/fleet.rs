@@ -1,4 +1,4 @@
-//! One of the fleets: names of its own in the Redis that they share, a database of its own, and its workers.
+//! A fleet: names of its own in the shared Redis, a database of its own, and its workers.
 
 use std::{collections::HashMap, process::Output};
 
@@ -34,9 +34,9 @@ impl<'a> Fleet<'a> {
         Self { fixture, prefix, mysql, pool, store, inspector }
     }
 
-    /// A worker of this fleet that takes over quickly from those that are killed.
+    /// Starts a worker of this fleet that quickly takes over from killed ones.
     pub fn worker(&self, at: usize) -> Worker {
-        // The name of a killed worker is waited for: each has its own.
+        // Each worker has its own name, because a worker waits for the name of a killed one.
         let plan = self.fixture.worker(&format!("w{at}")).log_as(&format!("{}w{at}", self.prefix));
         let plan = plan.set("MYSQL_URL", self.mysql.url()).set("REDIS_PREFIX", self.prefix);
         let plan = plan.set("WORKER_LANES", 3).set("WORKER_BATCH", 50);
@@ -46,26 +46,26 @@ impl<'a> Fleet<'a> {
             .start()
     }
 
-    /// Runs the program to its end; it must succeed.
+    /// Runs the program to its end, and checks that it succeeds.
     pub async fn tidegate(&self, args: &[&str]) {
         let output = self.run(args).await;
         assert!(output.status.success(), "tidegate {}: {output:?}", args.join(" "));
     }
 
-    /// Runs the program to its end, which is 0 or 1: the answer is no, or a part is left.
+    /// Runs the program to its end. Its exit code must be 0 or 1, which means no, or that a part is left.
     pub async fn tidegate_tries(&self, args: &[&str]) {
         let output = self.run(args).await;
         assert!(matches!(output.status.code(), Some(0 | 1)), "tidegate {}: {output:?}", args.join(" "));
     }
 
-    /// Runs the program to its end, whatever that is.
+    /// Runs the program to its end, with any exit code.
     pub async fn run(&self, args: &[&str]) -> Output {
         let mut command = tokio::process::Command::from(self.fixture.command(args));
         command.env("TIDEGATE_MYSQL_URL", self.mysql.url()).env("TIDEGATE_REDIS_PREFIX", self.prefix);
         command.output().await.expect("the program runs")
     }
 
-    /// Puts a voucher on sale, on both sides. Its orders have to be paid within so many seconds.
+    /// Puts a voucher on sale on both sides. Its orders have to be paid within this many seconds.
     pub async fn load(&self, voucher: i64, stock: i64, pay_within: Option<u32>) {
         let insert = "INSERT INTO tb_seckill_voucher (voucher_id, stock, begin_time, end_time, initial_stock, pay_within) \
                       VALUES (?, ?, NOW(), NOW() + INTERVAL 1 DAY, ?, ?)";
@@ -77,13 +77,13 @@ impl<'a> Fleet<'a> {
         assert_eq!(loaded, LoadReply::Loaded);
     }
 
-    /// The journal holds every movement, so that its sum is judged.
+    /// Whether the journal holds every movement, so that its sum can be judged.
     pub async fn has_complete_journal(&self, voucher: i64) -> bool {
         let key = format!("{}seckill:journal:{voucher}", self.prefix);
         self.fixture.client.hexists(key, "#complete").await.expect("Redis answers")
     }
 
-    /// Asks for an order of `(order, user, voucher)`.
+    /// Requests an order: `(order, user, voucher)`.
     pub async fn admit(&self, (order, user, voucher): (i64, i64, i64), quantity: i64) -> AdmitReply {
         let admission = Admission {
             order: order.try_into().expect("an order id"),
@@ -104,7 +104,7 @@ impl<'a> Fleet<'a> {
             self.fixture.client.xadd(stream, false, None, "*", fields).await.expect("it is appended");
     }
 
-    /// All that was ever appended.
+    /// All entries of the stream.
     pub async fn entries(&self) -> Vec<Entry> {
         let all = (EntryId::MIN, EntryId::MAX);
         let mut pages = self.inspector.entry_pages(&self.inspector.names().stream, all, 1_000);
@@ -115,7 +115,7 @@ impl<'a> Fleet<'a> {
         entries
     }
 
-    /// The entries that wrote the rows of orders.
+    /// The entries that wrote the rows of orders, by order.
     pub async fn written(&self) -> HashMap<i64, String> {
         let sql = "SELECT CAST(id AS SIGNED), entry_id FROM tb_voucher_order";
         let rows: Vec<(i64, String)> =
@@ -128,29 +128,29 @@ impl<'a> Fleet<'a> {
         self.fixture.client.xlen(dead).await.expect("Redis answers")
     }
 
-    /// Nothing is undelivered or pending.
+    /// Whether no entry is undelivered or pending.
     pub async fn is_settled(&self) -> bool {
         self.stores().open_entries().await == Some(0)
     }
 
-    /// What the tests read of both stores.
+    /// A reader of both stores.
     pub fn stores(&self) -> Stores<'_> {
         Stores { client: &self.fixture.client, pool: &self.pool, prefix: self.prefix }
     }
 
-    /// No order has to be paid in time any more.
+    /// Whether no order has a time limit for payment any more.
     pub async fn none_is_due(&self) -> bool {
         let sql = "SELECT COUNT(*) FROM tidegate_unpaid_order";
         sqlx::query_scalar::<_, i64>(sql).fetch_one(&self.pool).await.expect("MySQL answers") == 0
     }
 
-    /// Rows that say what was done.
+    /// The number of orders and events with a row.
     pub async fn done(&self) -> i64 {
         let sql = "SELECT (SELECT COUNT(*) FROM tb_voucher_order) + (SELECT COUNT(*) FROM tidegate_event)";
         sqlx::query_scalar(sql).fetch_one(&self.pool).await.expect("MySQL answers")
     }
 
-    /// Units loaded and added, units left in MySQL, units left in Redis.
+    /// The units that were loaded and added, the units left in MySQL, and those left in Redis.
     pub async fn stocks(&self, voucher: i64) -> (i64, i64, Option<i64>) {
         let sql = "SELECT CAST(initial_stock AS SIGNED), CAST(stock AS SIGNED) FROM tb_seckill_voucher WHERE voucher_id = ?";
         let row: (i64, i64) =

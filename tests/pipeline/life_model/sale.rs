@@ -1,5 +1,5 @@
-//! A sale at random: people order, and say what happened to their orders, in any order and more than once. Of some
-//! vouchers, orders that are not paid expire.
+//! A random sale: buyers place orders and services report events of them, in any sequence and repeatedly. Unpaid orders
+//! of some vouchers expire.
 
 use rand::{RngExt, rngs::StdRng};
 use tidegate_orders::{Event, EventKind, scripts::AdmitReply};
@@ -8,10 +8,10 @@ use super::fleet::Fleet;
 
 const STEPS: usize = 100;
 const STOCK: i64 = 1_000;
-/// Of every third voucher: some orders are paid by then.
+/// The time limit for payment of every third voucher. Some orders are paid within it.
 pub const PAY_WITHIN_S: u32 = 1;
 
-/// An order that somebody tried to place.
+/// A request for an order, and its reply.
 #[derive(Clone, Debug)]
 pub struct Attempt {
     pub order: i64,
@@ -19,24 +19,24 @@ pub struct Attempt {
     pub reply: AdmitReply,
 }
 
-/// A voucher and the orders that people tried to place.
+/// A voucher and its requests.
 pub struct Sale {
     pub seed: u64,
     pub voucher: i64,
-    /// The ids of orders, which are users' as well, are from a multiple of this on.
+    /// The ids of orders and users begin with a multiple of this number.
     ids: i64,
-    /// Order and user.
+    /// Order and user of each request.
     orders: Vec<(i64, i64)>,
 }
 
 impl Sale {
-    /// The one whose orders have ids from `voucher * ids` on.
+    /// Puts a voucher on sale. Its orders have ids from `voucher * ids`.
     pub async fn open(fleet: &Fleet<'_>, (voucher, ids): (i64, i64), seed: u64) -> Self {
         fleet.load(voucher, STOCK, (voucher % 3 == 0).then_some(PAY_WITHIN_S)).await;
         Self::new((voucher, ids), seed)
     }
 
-    /// Of a voucher that is on sale already.
+    /// A sale of a voucher that is on sale already.
     pub fn new((voucher, ids): (i64, i64), seed: u64) -> Self {
         Self { seed, voucher, ids, orders: Vec::new() }
     }
@@ -53,30 +53,31 @@ impl Sale {
         }
     }
 
-    /// Somebody orders, or says what happened to an order.
+    /// Places an order, or reports an event of one.
     pub async fn step(&mut self, fleet: &Fleet<'_>, rng: &mut StdRng) -> Option<Attempt> {
         match rng.random_range(0..100) {
             0..25 => {
                 let id = self.next_id();
                 return Some(self.admit(fleet, (id, id), rng.random_range(1..=3)).await);
             }
-            // Somebody who ordered before: refused, unless that order has ended on both sides.
+            // A user who ordered before is refused, unless that order has ended in both stores.
             25..31 => {
                 let (_, user) = self.any(rng)?;
                 return Some(self.admit(fleet, (self.next_id(), user), 1).await);
             }
-            // Cancelled before it is placed.
+            // An order is cancelled before it is placed.
             31..34 => {
                 let id = self.next_id();
                 self.append(fleet, rng, EventKind::Cancelled, (id, id)).await;
                 let attempt = self.admit(fleet, (id, id), 2).await;
                 if !attempt.reply.is_admitted() {
-                    // The id belongs to this user, by the cancellation: nobody else may have it.
+                    // The id belongs to this user since the cancellation: no other user may have it.
                     self.orders.push((id, id));
                 }
                 return Some(attempt);
             }
-            // Of an order that nobody places: money for nothing, or a cancellation that stays alone.
+            // An event of an order that is never placed: a payment without an order, or a cancellation that stays
+            // alone.
             34..37 => {
                 let id = (self.voucher + 1) * self.ids - 1;
                 let kind = any_kind(rng);

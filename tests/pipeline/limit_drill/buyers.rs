@@ -1,4 +1,4 @@
-//! Somebody who buys in the regions of a campaign, and what happens to the orders.
+//! A buyer in the regions of a campaign, and the events of the buyer's orders.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -12,10 +12,10 @@ use super::{Drill, REGIONS};
 
 const STEPS: usize = 30;
 
-/// Order and voucher.
+/// The order and its voucher.
 type Bought = (i64, i64);
 
-/// Orders at random, and says at random what happened to what was ordered.
+/// Places random orders, and reports random events of them.
 pub async fn buys(drill: &Drill<'_>, user: i64, mut random: StdRng) {
     let mut orders: Vec<Bought> = Vec::new();
     for _ in 0..STEPS {
@@ -37,7 +37,7 @@ pub async fn buys(drill: &Drill<'_>, user: i64, mut random: StdRng) {
     }
 }
 
-/// Asks for an order. Some hear nothing, and ask again.
+/// Requests an order. Some callers get no reply, and repeat their request.
 async fn asks(drill: &Drill<'_>, user: i64, random: &mut StdRng) -> Option<Bought> {
     let (order, voucher) = (drill.next.fetch_add(1, Relaxed), *REGIONS.choose(random).expect("three"));
     let subjects = Subjects::none()

@@ -1,4 +1,4 @@
-//! What live orders hold in MySQL, beside the most that the limits of this sale ever allowed.
+//! The uses of live orders in MySQL, compared with the highest values of the limits of this sale.
 
 use std::collections::BTreeMap;
 
@@ -6,14 +6,14 @@ use sqlx::Row as _;
 
 use crate::fixture::Fixture;
 
-/// Orders and units, by key and field of Redis, and by window.
+/// Orders and units by key and field of Redis, and by window.
 type Counters = BTreeMap<(String, String), BTreeMap<u64, (u64, u64)>>;
 
-/// What live orders hold.
+/// The uses of live orders.
 #[derive(Default)]
 struct Held {
     counters: Counters,
-    /// Of the users of a voucher, a bit for each slot.
+    /// The slots of a voucher's users, as bits.
     slots: BTreeMap<(i64, i64), u64>,
 }
 
@@ -40,7 +40,7 @@ impl Held {
         held
     }
 
-    /// `3,19700,a` of the voucher, or `c5.3,19700,a` of the campaign.
+    /// Adds a use: `3,19700,a` of the voucher, or `c5.3,19700,a` of the campaign.
     fn add(&mut self, voucher: i64, used: &str, quantity: i64) {
         let [number, window, value] =
             <[&str; 3]>::try_from(used.split(',').collect::<Vec<_>>()).expect("three");
@@ -55,7 +55,7 @@ impl Held {
     }
 }
 
-/// That nobody is over a limit, and holds several orders only where a limit says so.
+/// Checks that no subject is over a limit, and that users hold several orders only if a limit allows it.
 pub async fn nobody_has_too_much(fixture: &Fixture) {
     let held = Held::read(fixture).await;
     nobody_is_over_a_limit(&held.counters);
@@ -63,7 +63,7 @@ pub async fn nobody_has_too_much(fixture: &Fixture) {
     assert_eq!(several.count(), 0, "one order for each user, where no limit says otherwise");
 }
 
-/// By the highest numbers that each limit had.
+/// Compares the counters with the highest values of each limit.
 fn nobody_is_over_a_limit(counters: &Counters) {
     const NONE: u64 = u64::MAX;
     for ((owner, field), windows) in counters {
