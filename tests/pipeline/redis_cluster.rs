@@ -1,4 +1,4 @@
-//! A system with partitions on a Redis Cluster, whose nodes die, freeze, restart and give slots away while it sells.
+//! Tests of a system with partitions on a Redis Cluster. Its nodes die, freeze, restart and move slots during the sale.
 
 mod confirmed_orders;
 mod fixture;
@@ -30,7 +30,7 @@ async fn a_killed_master_is_followed_to_its_replica_and_one_command_repairs_what
     let others: Vec<i64> = (1..=12).filter(|id| !fixture.vouchers_of(master).contains(id)).collect();
     fixture.begin_risk().await;
     master.server().kill9().expect("killed");
-    // Nobody waits for the sick partitions.
+    // The other partitions do not wait for the partitions that are down.
     fixture.sells_on(others, Duration::from_secs(1)).await;
     fixture.cluster.wait_whole(WHOLE_WITHIN).expect("the replica takes over");
     fixture.sells_on(1..=12, AT_WORK_WITHIN).await;
@@ -59,7 +59,8 @@ async fn a_master_that_only_clients_reach_is_left_and_what_it_gave_alone_is_foun
     let others: Vec<i64> = (1..=12).filter(|id| !fixture.vouchers_of(master).contains(id)).collect();
 
     fixture.begin_risk().await;
-    // It goes on admitting until it notices, and its workers go on writing: what they acknowledge there, the others never hear.
+    // The master keeps admitting orders until it notices that it is alone, and its workers keep writing. The other
+    // nodes never receive what they acknowledge there.
     network.part(&fixture.cluster, master);
     assert!(fixture.admit(12).await.is_some(), "it admits, alone");
     fixture.sells_on(others, Duration::from_secs(1)).await;
@@ -115,7 +116,7 @@ async fn a_master_that_is_gone_for_good_stops_its_own_partitions_and_the_verdict
     assert!(status.stdout.contains("UNKNOWN: something of "), "{status:#?}");
     assert!(audit.stderr.contains("UNKNOWN: 4 of 12 partitions gave no answer: {10}"), "{audit:#?}");
     assert_eq!(audit.stdout.matches("It holds").count(), 8, "of the others: {audit:#?}");
-    // One that starts now works for those that are there.
+    // A worker that starts now serves the partitions that are up.
     let second = fixture.worker("b").start();
     assert!(worker.stop().await.success());
     fixture.sells_on(healthy.clone(), Duration::from_secs(10)).await;
@@ -139,7 +140,7 @@ async fn a_slot_moves_under_load_without_a_pause_and_nothing_is_lost() {
             .cluster
             .begin_move(tag, fixture.cluster.master_of(to).expect("a master"))
             .expect("moving");
-        // Key by key, so that every state in between is met.
+        // The keys move one by one, so that every state in between occurs.
         while moving.move_keys(1).expect("a key moves") > 0 {
             sleep(Duration::from_millis(20)).await;
         }
@@ -162,7 +163,8 @@ async fn while_a_move_stands_still_orders_are_written_without_user_locks() {
         fixture.cluster.master_of("2").expect("a master"),
     );
     let moving = fixture.cluster.begin_move("10", to).expect("moving");
-    // Locks of users who are new are in neither node: the one makes no new keys any more, the other not yet.
+    // Locks of new users can be created on neither node: the old node creates no keys any more, and the new one not
+    // yet.
     for order in 9_001..=9_005_i64 {
         let id = order.to_string();
         let add = ["XADD", "{10}:stream.orders", "*", "id", &id, "userId", &id, "voucherId", "12"];
@@ -209,7 +211,7 @@ async fn a_process_with_another_list_of_partitions_refuses_to_begin() {
     let worker = fixture.worker("a").start();
     fixture.sells_on([12], Duration::from_secs(60)).await;
     let other = TAGS.map(str::to_owned).into_iter().rev().collect::<Vec<_>>().join(",");
-    // Over the variable, the flag with the right list wins.
+    // A flag with the right list takes precedence over the variable.
     let heeded = fixture.program().run_with(&["status"], &[("TIDEGATE_STREAM_PARTITIONS", &other)]);
     assert_eq!(heeded.code, 0, "{heeded:#?}");
     let mut second = fixture.worker("b").set("STREAM_PARTITIONS", other).start();
@@ -237,7 +239,7 @@ async fn doctor_names_what_a_failover_or_a_slot_that_moves_would_break() {
     master.says(&["CONFIG", "SET", "cluster-require-full-coverage", "no"]).expect("set");
 
     if !well.stdout.contains("its slots move whole") {
-        // 100,001 in pieces: each is answered in time, also by a slow machine.
+        // 100,001 entries are added in parts, so that even a slow machine answers each call in time.
         let lua = "for at = 1, 9091 do redis.call('XADD', KEYS[1], '*', 'n', at) end";
         for _ in 0..11 {
             master.says(&["EVAL", lua, "1", "{10}:stream.orders"]).expect("a long stream");
@@ -287,7 +289,7 @@ async fn all_nodes_restart_and_a_replica_dies_and_workers_go_on_by_themselves() 
     fixture.sells_on(1..=12, Duration::from_secs(1)).await;
     replica.server().restart().expect("back");
     fixture.cluster.wait_whole(WHOLE_WITHIN).expect("it follows");
-    // A replica that comes back first may be promoted.
+    // The replica that comes back first may be promoted.
     fixture.begin_risk().await;
     for node in fixture.cluster.nodes() {
         node.server().kill9().expect("killed");
@@ -303,7 +305,8 @@ async fn all_nodes_restart_and_a_replica_dies_and_workers_go_on_by_themselves() 
     assert!(worker.stop().await.success());
 }
 
-/// Each of these users, and nobody else, has one live order of voucher user / 100, and both stores agree under these tags.
+/// Checks that exactly these users have one live order each, of voucher user / 100, and that both stores agree under
+/// these tags.
 async fn holds_what_was_bought(fixture: &ClusterFixture, tags: &str, bought: &BTreeSet<i64>) {
     let live = "SELECT CAST(user_id AS SIGNED), CAST(voucher_id AS SIGNED) FROM tb_voucher_order \
                 WHERE slot IS NOT NULL ORDER BY user_id";
@@ -331,7 +334,7 @@ async fn a_master_that_dies_while_the_list_of_partitions_changes_costs_no_sale()
         for user in &bought {
             program(from).run(&format!("admit --voucher {} --user {user}", user / 100)).expect(0);
         }
-        // Where the machine is fast, a change is soon done.
+        // On a fast machine, a change takes only a short time.
         for (tag, after_ms) in [("10", 20..400), ("3", 300..1_500)] {
             let mut change = program(from)
                 .command(&["partitions", "change", "--to", to, "--yes"])
@@ -349,7 +352,7 @@ async fn a_master_that_dies_while_the_list_of_partitions_changes_costs_no_sale()
             .await;
             master.server().restart().expect("back");
             fixture.cluster.wait_whole(WHOLE_WITHIN).expect("the old master is a replica");
-            // It has given up, or went on by itself.
+            // The command has given up, or has continued by itself.
             change.wait().expect("it ends");
         }
         let changed = program(from).run(&format!("partitions change --to {to} --yes"));

@@ -1,4 +1,4 @@
-//! Many events of few orders: each is recorded once, in its order, and none of them delays another order.
+//! Tests of many events of few orders: each is recorded once, in its sequence, and none of them delays another order.
 
 use fred::{interfaces::LuaInterface, types::Value};
 use tidegate_stream::{EntryId, Stream, StreamNames};
@@ -41,7 +41,7 @@ async fn last_entry(fixture: &Fixture) -> EntryId {
     id.and_then(|id| id.parse().ok()).expect("an entry")
 }
 
-/// How often Redis was asked who has an entry: what events that wait for each other cost.
+/// The number of queries of the pending list. Events that wait for each other need them.
 async fn looks(fixture: &Fixture) -> u64 {
     fixture.calls_of("xpending").await
 }
@@ -80,7 +80,8 @@ async fn an_event_costs_the_same_however_many_of_its_order_wait() {
         let fixture = Fixture::open().await;
         fixture.load(1, 100).await;
         fixture.admit(1, 1, 1, 1).await;
-        // No lane claims what another one of the process holds and was too slow to touch: that is no part of the cost.
+        // No lane claims entries of another lane of this process that was too slow to renew them: that is no part of
+        // the cost.
         let plan = fixture.worker("w").set("WORKER_LANES", 4).set("WORKER_CLAIM_IDLE_MS", 600_000);
         let worker = plan.start();
         fixture.settled().await;
@@ -97,7 +98,7 @@ async fn an_event_costs_the_same_however_many_of_its_order_wait() {
     assert!(costs[1] < 2.0 * costs[0] + 1.0, "{costs:?} for an event");
 }
 
-/// Order 9 of voucher 2 waits for the row of its voucher, so it stays the oldest pending entry whatever else happens.
+/// Order 9 of voucher 2 waits for the row of its voucher, so it stays the oldest pending entry.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_event_waits_for_its_order_that_a_repair_made_pending_again_while_an_older_entry_waits() {
     let fixture = Fixture::open().await;
@@ -107,7 +108,7 @@ async fn an_event_waits_for_its_order_that_a_repair_made_pending_again_while_an_
     let hold = "SELECT stock FROM tb_seckill_voucher WHERE voucher_id = 2 FOR UPDATE";
     sqlx::query(hold).execute(&mut *rival).await.expect("held");
     fixture.admit(9, 9, 2, 1).await;
-    // It claims nothing, as if that took it long.
+    // The worker claims nothing, as if it had not come to that yet.
     let worker = fixture.worker("w").set("WORKER_CLAIM_IDLE_MS", 600_000).start();
     fixture.admit(1, 1, 1, 1).await;
     until("it is written", || async { state(&fixture, 1).await.is_some() }).await;
@@ -115,7 +116,7 @@ async fn an_event_waits_for_its_order_that_a_repair_made_pending_again_while_an_
     add_event(&fixture, "paid", 1, &[("ref", "p")]).await;
     until("it is paid", || async { state(&fixture, 1).await.as_deref() == Some("2 held") }).await;
     until("all else is settled", || async { fixture.pending().await == 1 }).await;
-    // MySQL loses it, and a repair is killed when it has made its entry pending again.
+    // MySQL loses the order. A repair is killed after it has made the entry pending again.
     sql(&fixture, "DELETE FROM tb_voucher_order; DELETE FROM tidegate_event").await;
     sql(&fixture, "UPDATE tb_seckill_voucher SET stock = stock + 1 WHERE voucher_id = 1").await;
     let names = StreamNames { stream: STREAM.into(), dead: DEAD.into(), group: GROUP.into() };

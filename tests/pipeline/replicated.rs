@@ -1,4 +1,4 @@
-//! Workers that write only what replicas have: on a real replica that stands still and comes back.
+//! Tests of workers that write only replicated orders, with a real replica that stalls and returns.
 
 use tidegate_lab::RedisServer;
 use tidegate_orders::scripts::{Admission, AdmitReply};
@@ -16,7 +16,7 @@ fn wanted(id: i64) -> Admission {
     }
 }
 
-/// How often the server was asked what it has replicated: the probe of the worker does so, by the command of its lanes.
+/// The number of replication queries to the server. The probe of the worker sends the same command as its lanes.
 async fn looks(fixture: &Fixture) -> u64 {
     fixture.calls_of("wait").await
 }
@@ -35,7 +35,7 @@ async fn no_order_is_written_that_a_promoted_replica_would_not_know() {
     };
     let plan = fixture.worker("w").set("GATE_WAIT_REPLICAS", 1).set("GATE_WAIT_MS", 100);
     let worker = plan.set("WORKER_BACKOFF_MAX_MS", 200).start();
-    // Its callers do not wait: the neighbours of those who do.
+    // The callers of this gate do not wait, unlike those of other gates.
     let store = fixture.store().await;
     assert_eq!(store.admissions().admit(&wanted(1)).await.expect("an answer"), AdmitReply::Admitted);
     until("order 1 is written", || async { fixture.orders().await.len() == 1 }).await;
@@ -48,7 +48,7 @@ async fn no_order_is_written_that_a_promoted_replica_would_not_know() {
     worker.says("nothing is handled until replicas have what was read: 0 of 1 replicas").await;
     let before = looks(&fixture).await;
     until("it goes on asking", || async { looks(&fixture).await > before + 10 }).await;
-    // Nor does somebody write them who runs them again.
+    // A replay does not write these orders either.
     let replay = [
         "--set",
         "gate.wait_replicas=1",
@@ -94,7 +94,7 @@ async fn a_worker_that_may_not_wait_for_replicas_says_so_and_ends() {
     assert_eq!(fixture.open_entries().await, Some(1), "nor acknowledged");
 }
 
-/// The master keeps no append-only file, so no batch can be confirmed in one, whatever replicas have in memory.
+/// The master keeps no append-only file, so it confirms no batch in one, whatever replicas have in memory.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_outage_of_the_append_only_files_goes_on_until_they_have_what_was_read() {
     let fixture = Fixture::open().await;
@@ -108,13 +108,13 @@ async fn an_outage_of_the_append_only_files_goes_on_until_they_have_what_was_rea
     let worker = plan.set("GATE_WAIT_FOR", "file").set("WORKER_BACKOFF_MAX_MS", 200).start();
     fixture.add_order(1, 1, 7).await;
     worker.says("nothing is handled until replicas have what was read").await;
-    // A probe that passes where no batch does would end the outage, and the next batch begin it again.
-    // Before Redis 7, it counts no second words.
+    // The probe must need the replicas, too. A probe that passes while every batch fails would end the outage, and the
+    // next batch would begin it again. Before Redis 7, the counts have no subcommands.
     let probes = || async { fixture.calls_of("xgroup|create").await + fixture.calls_of("xgroup").await };
     let before = probes().await;
     until("it goes on asking", || async { probes().await > before + 10 }).await;
     assert!(!worker.log().contains("outage over"), "{}", worker.log());
-    // Nor does a replay write what only the memory of the replica has.
+    // A replay does not write orders that only the memory of the replica has either.
     let wait = ["--set", "gate.wait_replicas=1", "--set", "gate.wait_ms=100", "--set", "gate.wait_for=file"];
     let replay =
         fixture.tidegate(&[&wait[..], &["replay", "--from", "-1h", "--to", "now", "--yes"]].concat());

@@ -1,4 +1,5 @@
-//! What callers are told of their orders: at least once, after it is durable, and before its entry is acknowledged.
+//! Tests of results for callers: each is published at least once, after it is durable, and before its entry is
+//! acknowledged.
 
 mod consumer;
 
@@ -43,13 +44,13 @@ async fn told(fixture: &Fixture) -> Vec<String> {
     in_short(&results(fixture).await)
 }
 
-/// How many results MySQL remembers.
+/// The number of results that MySQL remembers.
 async fn unpublished(fixture: &Fixture) -> i64 {
     let count = "SELECT COUNT(*) FROM tidegate_unannounced_result";
     sqlx::query_scalar(count).fetch_one(&fixture.pool).await.expect("MySQL answers")
 }
 
-/// A worker that publishes these.
+/// A worker that publishes these results.
 fn publishing(fixture: &Fixture, publish: &str) -> WorkerPlan {
     quick(fixture, "w").set("RESULTS_PUBLISH", publish).set("WORKER_ENTRY_MAX_BYTES", 4_096)
 }
@@ -60,18 +61,18 @@ async fn event(fixture: &Fixture, event: &str, order: i64, more: &[(&str, &str)]
     fixture.add(&[&fields, more].concat()).await;
 }
 
-/// Admits orders of voucher 1, each of a user of its own.
+/// Admits orders of voucher 1, each of a new user.
 async fn admit(fixture: &Fixture, orders: i64) {
     for order in 1..=orders {
         fixture.admit(order, order, 1, 1).await;
     }
 }
 
-/// Appends a day with every state that there is. Answers with what is to be told of it.
+/// Appends entries that lead to every state. Returns the expected results.
 async fn a_day(fixture: &Fixture) -> Vec<&'static str> {
     fixture.load(1, 20).await;
     fixture.load(3, 1).await;
-    // Redis offers what MySQL does not have: the last one is refused.
+    // Redis offers a unit that MySQL does not have: the last order is refused.
     fixture.restock_redis(3, 1).await;
     for order in 1..=6 {
         fixture.admit(order, order, 1, 1).await;
@@ -82,13 +83,13 @@ async fn a_day(fixture: &Fixture) -> Vec<&'static str> {
     let large = "x".repeat(9_000);
     fixture.add(&[("note", &large), ("userId", "8"), ("voucherId", "1"), ("id", "8")]).await;
     fixture.add(&[("event", "shipped"), ("orderId", "1")]).await;
-    // Nobody can tell of which order.
+    // This entry names no order.
     fixture.add(&[("userId", "9"), ("voucherId", "1")]).await;
     for (order, kind, more) in [
         (1, "used", &[][..]),
         (1, "paid", &[("ref", "a")]),
         (1, "used", &[]),
-        // The first payment again, and a second one.
+        // The first payment comes again, and a second one comes.
         (1, "paid", &[("ref", "a")]),
         (1, "paid", &[("ref", "b")]),
         (1, "refunded", &[("payment", "b")]),
@@ -231,7 +232,7 @@ async fn killed_between_the_commit_and_the_publication_nothing_is_acknowledged_u
     let publication = proxies.redis.hold_when(RESULTS);
     let worker = proxies.before(publishing(&fixture, "all"), &fixture).start();
     publication.reached().await.expect("the worker comes to this step");
-    // What is buried unread is told first. All others are decided in one batch.
+    // The results of entries that are buried unread are published first. All other entries are decided in one batch.
     let large = fixture.open_entries().await;
     assert_eq!((large, told(&fixture).await.len()), (Some(appended), 0));
     let all_others = proxies.redis.hold_when("confirmed");
@@ -245,7 +246,7 @@ async fn killed_between_the_commit_and_the_publication_nothing_is_acknowledged_u
 
     let worker = publishing(&fixture, "all").start();
     fixture.settled().await;
-    // At least once: what came again is told again, with the same words.
+    // Results are published at least once: a repeated entry has the same result again.
     let told: BTreeSet<String> = told(&fixture).await.into_iter().collect();
     assert_eq!(told, expected.into_iter().map(str::to_owned).collect());
     assert!(worker.stop().await.success());
@@ -316,7 +317,7 @@ async fn orders_of_which_nothing_is_told_cost_redis_no_call_and_told_ones_one_en
         fixture.settled().await;
         assert_eq!(fixture.calls_of("xadd").await - appended, told, "{publish}");
         assert!(worker.stop().await.success());
-        // Lock, unlock and acknowledge; what else is called does not grow with orders.
+        // The other calls are lock, unlock and acknowledge; their number does not grow with the orders.
         assert_eq!(fixture.calls_of("xack").await, 1, "they came as one batch");
     }
 }
@@ -339,7 +340,7 @@ async fn old_results_go_by_age_and_by_bytes_whether_they_were_read_or_not() {
     .await;
     assert!((300..1_500).contains(&length().await), "{} are left", length().await);
     assert!(worker.stop().await.success());
-    // By age, a node of the stream goes when all of it is too old.
+    // By age, a node of the stream is removed when all of its entries are too old.
     let worker = keeping("RESULTS_KEEP_MS", 200).start();
     until("the old ones are gone", || async { length().await <= 100 }).await;
     worker.says("deleted results that were too old or too many").await;
@@ -365,7 +366,7 @@ async fn a_replay_tells_what_it_acknowledges_and_the_rest_only_if_it_is_told_to(
     program.run("replay --from 2020-01-01 --to 0s --yes").expect(0);
     assert_eq!(told(&fixture).await, [""; 0], "all of it was told when it was acknowledged");
 
-    // What a dead worker left is settled by the replay, so it is the replay's to tell.
+    // The replay settles the entries that a dead worker left, so the replay publishes their results.
     fixture.admit(40, 40, 1, 1).await;
     event(&fixture, "paid", 40, &[]).await;
     fixture.hand_over("gone-0", 2).await;
@@ -376,7 +377,7 @@ async fn a_replay_tells_what_it_acknowledges_and_the_rest_only_if_it_is_told_to(
     fixture.call(&format!("DEL {RESULTS}")).await;
     program.run("replay --from 2020-01-01 --to 0s --yes --publish").expect(0);
     let again: BTreeSet<String> = told(&fixture).await.into_iter().collect();
-    // The large one was written by the first replay.
+    // The first replay wrote the large entry.
     let expected = expected.into_iter().filter(|line| !line.starts_with("8 "));
     let expected = expected.chain(["8 0 confirmed", "40 0 confirmed", "40 1 paid"]);
     let expected: BTreeSet<String> = expected.map(str::to_owned).collect();
@@ -405,7 +406,7 @@ async fn what_an_operator_decides_is_told_as_well() {
     ];
     assert_eq!(told(&fixture).await, expected);
     assert_eq!(results(&fixture).await[3]["entry"], letter);
-    // Dropped is what concerns no order any more: nothing is to be told.
+    // The letter of the event has no result of its own.
     program.run("dead cancel --all --yes").expect(1);
     assert_eq!(told(&fixture).await[4..], ["1 0 cancelled by_operator"]);
 }

@@ -1,5 +1,5 @@
-//! What callers of the gate were told before, during and after a failover, and what became of it in MySQL. The judge knows the
-//! answers of the gate and the rows, and asks no part of the program.
+//! Tests of the gate's answers before, during and after a failover, compared with the orders in MySQL. The judge uses
+//! the answers and the rows only, and no part of the program.
 
 use std::{
     collections::BTreeMap,
@@ -31,23 +31,23 @@ use crate::fixture::{Worker, invariants::none_is, until, until_within};
 const VOUCHER: i64 = 24;
 const TAG: &str = "10";
 const CALLERS_AT_ONCE: usize = 24;
-/// For so long, the replica hears nothing of its master before that one dies.
+/// The time for which the replica is cut off before its master dies.
 const DEAF_FOR: Duration = Duration::from_millis(500);
-/// Producers that do not wait for replicas admit so many orders in that time.
+/// The number of orders that producers without confirmation admit in that time.
 const UNCONFIRMED: usize = 40;
-/// A caller that has no answer after this asks again.
+/// The time after which a caller without an answer repeats its request.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Nobody asks in vain for longer.
+/// The deadline for an answer to any caller.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(90);
 
-/// What a caller was told at last.
+/// The last answer that a caller got.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Told {
     /// 202, with the id of the order.
     Order(i64),
     /// A refusal, with the type of its problem.
     Refused(String),
-    /// It heard that the order is unsure, and did not ask again.
+    /// The answer that the order is unsure. The caller did not repeat its request.
     LeftUnsure,
 }
 
@@ -67,20 +67,20 @@ struct Drill {
     seed: u64,
     stock: i64,
     callers: i64,
-    /// As many replicas as the workers wait for.
+    /// The number of replicas that the workers wait for.
     workers_wait_for: u32,
-    /// The gate dies with the master, and another one begins after the failover.
+    /// Whether the gate dies with the master, and another one starts after the failover.
     gate_restarts: bool,
 }
 
-/// Callers at work.
+/// The callers of a drill.
 struct Callers {
-    /// Where they find a gate.
+    /// The address of the gate.
     gate: Mutex<SocketAddr>,
     told: Mutex<BTreeMap<i64, Told>>,
     next: AtomicI64,
     last: i64,
-    /// How often an answer was unsure or did not come.
+    /// The number of answers that were unsure or did not come.
     repeats: AtomicU64,
 }
 
@@ -93,7 +93,7 @@ impl Callers {
         *self.gate.lock().unwrap_or_else(PoisonError::into_inner) = gate;
     }
 
-    /// Asks for orders of one user after the other, until all users have asked.
+    /// Places an order for one user after the other, until all users have one request.
     async fn buy(self: Arc<Self>, mut chance: StdRng) {
         loop {
             let user = self.next.fetch_add(1, Relaxed);
@@ -106,7 +106,7 @@ impl Callers {
         }
     }
 
-    /// Asks under one key, until the answer is certain.
+    /// Repeats a request with one idempotency key, until its answer is certain.
     async fn buy_for(&self, user: i64, leaves_unsure: bool, chance: &mut impl Rng) -> Told {
         let began = Instant::now();
         loop {
@@ -158,7 +158,7 @@ impl Drill {
             plan.set("GATE_WAIT_MS", 100).set("WORKER_BACKOFF_MAX_MS", 500).start()
         });
         let mut gate = gate(&fixture, "first-gate").await;
-        // Users whom the caller log of the fixture does not know.
+        // The caller log of the fixture does not know these users.
         let (first, last) = (1_000_001, 1_000_000 + self.callers);
         let callers = Arc::new(Callers {
             gate: Mutex::new(gate.1),
@@ -219,7 +219,7 @@ impl Drill {
         wrong
     }
 
-    /// What does not fit: answers of the gate and rows of MySQL, and nothing else.
+    /// The contradictions between the answers of the gate and the rows of MySQL.
     async fn judge(self, pool: &MySqlPool, callers: &Callers, freezes: bool) -> Vec<String> {
         let sql = "SELECT CAST(user_id AS SIGNED), CAST(id AS SIGNED), CAST(quantity AS SIGNED) FROM tb_voucher_order \
                    WHERE voucher_id = ? AND slot IS NOT NULL";
@@ -259,14 +259,14 @@ impl Drill {
             if freezes { "frozen" } else { "killed" },
             self.stock
         );
-        // Or the drill shows nothing.
+        // Without repeats and both kinds of answers, the drill would show nothing.
         assert!(repeats > 0 && ["202", "unsure"].iter().all(|told| counts.contains_key(told)), "{counts:?}");
         assert_eq!(told.len(), usize::try_from(self.callers).expect("small"));
         wrong
     }
 }
 
-/// A gate that waits for a replica, and where it listens.
+/// A gate that waits for a replica, and its address.
 async fn gate(fixture: &ClusterFixture, name: &str) -> (Worker, SocketAddr) {
     let plan = fixture.worker(name).set("GATE_LISTEN", "127.0.0.1:0").set("GATE_WAIT_REPLICAS", 1);
     let gate = plan.set("GATE_WAIT_MS", 100).set("REDIS_COMMAND_TIMEOUT_MS", 1_000).start_as("gate");
@@ -277,7 +277,7 @@ async fn gate(fixture: &ClusterFixture, name: &str) -> (Worker, SocketAddr) {
     (gate, address)
 }
 
-/// The replica of this master hears nothing more, and does not come back: its master does not let it. Meanwhile the sale goes on.
+/// Cuts the replica of this master off: the master does not let it connect again. The sale continues meanwhile.
 async fn deafen_replica(fixture: &ClusterFixture, master: &RedisNode) {
     let [replica] = fixture.cluster.replicas_of(master)[..] else { panic!("one replica") };
     let began = Instant::now();
@@ -303,7 +303,8 @@ async fn no_confirmed_order_is_refused_after_a_failover_of_a_sale_that_sells_out
     }
 }
 
-/// The workers do not wait here: or no order with a row would be lost in Redis together with its key.
+/// The workers do not wait for replicas here. If they did, Redis could not lose an order with a row together with its
+/// idempotency key.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "half a minute a seed; run `just clusters`"]
 async fn a_caller_who_repeats_a_key_at_a_gate_that_began_after_the_failover_is_told_of_the_row() {

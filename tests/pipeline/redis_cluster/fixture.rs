@@ -1,4 +1,4 @@
-//! A system with partitions on a Redis Cluster: its nodes, a database, gates, and a log of what callers were answered.
+//! A system with partitions on a Redis Cluster: its nodes, a database, gates, and a log of the answers to callers.
 
 use std::{
     collections::BTreeMap,
@@ -32,27 +32,27 @@ use crate::{
     program::Program,
 };
 
-/// As the documents have it: they spread evenly over three masters.
+/// The tags of the documents, which spread evenly over three masters.
 pub const TAGS: [&str; 12] = ["10", "3", "43", "11", "2", "42", "12", "1", "41", "13", "0", "40"];
-/// Vouchers, one in each partition: the first tags belong to the highest.
+/// The vouchers, one in each partition. The first tags belong to the highest numbers.
 const VOUCHERS: std::ops::RangeInclusive<i64> = 1..=12;
-/// Once the cluster is whole, workers are at work again within this.
+/// The time within which workers write again once the cluster is whole.
 pub const AT_WORK_WITHIN: Duration = Duration::from_secs(10);
 
-/// Servers, and what a test needs to work with them.
+/// The servers, and the helpers of a test.
 pub struct ClusterFixture {
     pub cluster: RedisCluster,
     pub mysql: MysqlServer,
     pub pool: MySqlPool,
     gates: Arc<Vec<RedisStore>>,
     next: Arc<AtomicI64>,
-    /// What callers asked for, and what they were told.
+    /// The requests of callers, and the answers that they got.
     pub caller_log: Arc<CallerLog>,
     folder: tempfile::TempDir,
 }
 
 impl ClusterFixture {
-    /// On this cluster, with the schema, and a voucher on sale in each partition.
+    /// Opens the fixture on this cluster, with the schema, and a voucher on sale in each partition.
     pub async fn open(cluster: RedisCluster) -> Self {
         let mysql = MysqlServer::shared().expect("a database");
         let pool = MySqlPool::connect(&mysql.url()).await.expect("MySQL answers");
@@ -95,27 +95,29 @@ impl ClusterFixture {
         own.map(str::to_owned)
     }
 
-    /// The program, for operators.
+    /// The program with an operator's flags.
     pub fn program(&self) -> Program {
-        // Whoever is away is not waited for as long as by default.
+        // The timeout for a partition that is away is shorter than the default.
         let own = self.flags();
         let mut flags: Vec<&str> = own.iter().map(String::as_str).collect();
         flags.extend(["--set", "redis.command_timeout_ms=1000"]);
         Program::with_flags(&flags)
     }
 
-    /// A worker process, to be configured and started.
+    /// The plan of a worker process, which a test can configure and start.
     pub fn worker(&self, name: &str) -> WorkerPlan {
         let plan = worker_plan(&self.cluster.url(), &self.mysql.url(), name, self.folder.path());
         plan.set("STREAM_PARTITIONS", TAGS.join(",")).set("WORKER_LANES", "1").set("LOG_LEVEL", "info")
     }
 
-    /// Admits an order of this voucher, of a user of its own. None: the gate gave no answer, and the order may be admitted or not.
+    /// Admits an order of this voucher for a new user. None: the gate gave no answer, and the order may be admitted or
+    /// not.
     pub async fn admit(&self, voucher: i64) -> Option<i64> {
         admit(&self.gates, &self.next, &self.caller_log, voucher).await
     }
 
-    /// Admits orders of all vouchers in turn, until it is told to stop. What is not answered is given up, as a caller would.
+    /// Starts sellers that admit orders of all vouchers until they are stopped. A request without an answer is given
+    /// up, as a caller would do.
     pub fn sell(&self) -> Sale {
         let stop = CancellationToken::new();
         let sellers = VOUCHERS.map(|voucher| {
@@ -139,7 +141,7 @@ impl ClusterFixture {
         count == 1
     }
 
-    /// One more order of each of these vouchers is admitted and written, within this time.
+    /// Waits until one more order of each of these vouchers is admitted and written, within this time.
     pub async fn sells_on(&self, vouchers: impl IntoIterator<Item = i64>, within: Duration) {
         for voucher in vouchers {
             until_within(within, &format!("an order of voucher {voucher} is written"), || async move {
@@ -162,7 +164,7 @@ impl ClusterFixture {
         false
     }
 
-    /// Vouchers whose partition this node is the master of.
+    /// The vouchers whose partitions have this node as their master.
     pub fn vouchers_of(&self, master: &tidegate_lab::RedisNode) -> Vec<i64> {
         let tag = |voucher: &i64| Self::tag_of(*voucher);
         let is_own =
@@ -175,12 +177,12 @@ impl ClusterFixture {
         TAGS[usize::try_from(voucher % 12).expect("small")]
     }
 
-    /// From now on a failover may lose what callers are told. The replicas have all that they were told before.
+    /// Begins a risk: from now on, a failover may lose answered orders. The replicas have all earlier ones.
     pub async fn begin_risk(&self) {
         self.caller_log.begin_risk();
         for tag in TAGS {
             let client = self.client(tag).await;
-            // WAIT waits for what its own connection has written.
+            // WAIT covers only the writes of its own connection.
             let probe = format!("{{{tag}}}:probe");
             client.set::<(), _, _>(&probe, 1, None, None, false).await.expect("it is written");
             client.del::<(), _>(&probe).await.expect("it is removed");
@@ -191,13 +193,13 @@ impl ClusterFixture {
         }
     }
 
-    /// Everybody is at work again, and the replicas are in step: nothing more is lost.
+    /// Ends the risk, once all nodes work again and the replicas are in step.
     pub fn end_risk(&self) {
         self.caller_log.end_risk();
     }
 
-    /// Whatever a failover lost is found, repaired and accounted for: every order of which a caller was told is written once, but for
-    /// those of the failover itself, which are written or have left nothing.
+    /// Repairs the losses of a failover and checks the result. Every order that a caller was told about is written
+    /// once. Orders from the time of the failover are written or have left nothing.
     pub async fn adds_up(&self) {
         self.is_quiet("every entry is handled").await;
         let program = self.program();
@@ -209,7 +211,8 @@ impl ClusterFixture {
         none_is(&wrong);
     }
 
-    /// Where both stores do not agree, of a system with these tags, and dead letters: nothing is buried in these drills.
+    /// The differences between both stores in a system with these tags, and all dead letters, because these drills bury
+    /// nothing.
     pub async fn mismatches(&self, tags: &[&str]) -> Vec<String> {
         let mut wrong = Vec::new();
         for (at, tag) in tags.iter().enumerate() {
@@ -243,14 +246,14 @@ impl ClusterFixture {
     }
 }
 
-/// Sellers at work.
+/// The running sellers.
 pub struct Sale {
     sellers: Vec<JoinHandle<()>>,
     stop: CancellationToken,
 }
 
 impl Sale {
-    /// Ends it.
+    /// Stops the sellers.
     pub async fn end(self) {
         self.stop.cancel();
         for seller in self.sellers {

@@ -1,5 +1,5 @@
-//! Who reads results as docs/results.md says ends where the orders are and handles each fact once, in whatever order results
-//! come and however often.
+//! Tests of the documented reader of results (docs/results.md). It ends with the states of the orders and handles each
+//! fact once, whatever the sequence and the repetitions of results.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -54,7 +54,7 @@ fn program() -> &'static str {
     rest.split_once("\n```").expect("its end").0
 }
 
-/// What the program of the documents has stored in this database.
+/// The data that the program of the documents has stored in this database.
 fn stored(fixture: &Fixture, database: &Path) -> Shop {
     let program = fixture.file("results.py", program());
     let port = fixture.redis.port().to_string();
@@ -83,7 +83,7 @@ fn has_python() -> bool {
     Command::new("python3").args(["-c", "import sqlite3"]).output().is_ok_and(|run| run.status.success())
 }
 
-/// Puts these results into the stream, in place of those that are there, and without any group.
+/// Replaces the results of the stream by these, without any group.
 async fn put(fixture: &Fixture, results: &[Told]) {
     fixture.redis_says(&["DEL", RESULTS]).await;
     for result in results {
@@ -92,13 +92,13 @@ async fn put(fixture: &Fixture, results: &[Told]) {
     }
 }
 
-/// The same results in orders in which they may come, each of them twice.
+/// Possible sequences of the same results, with each of them twice.
 fn deliveries(told: &[Told]) -> Vec<Vec<Told>> {
     let twice = [told, told].concat();
     let reversed: Vec<Told> = twice.iter().rev().cloned().collect();
     let strided =
         |stride: usize| (0..twice.len()).map(|at| twice[at * stride % twice.len()].clone()).collect();
-    // Both have no factor in common with the number of results, so each is there.
+    // These strides have no factor in common with the number of results, so each result occurs.
     let strides = [7, 11, 13, 17].into_iter().filter(|stride| twice.len() % stride != 0);
     [twice.clone(), reversed].into_iter().chain(strides.map(strided)).collect()
 }
@@ -107,7 +107,8 @@ fn deliveries(told: &[Told]) -> Vec<Vec<Told>> {
 async fn a_reader_that_follows_the_documents_loses_no_refund_in_whatever_order_results_come() {
     let fixture = Fixture::open().await;
     a_day(&fixture).await;
-    // Refunded, and paid once more before anybody heard of it; and an event that cannot be done after the order's death.
+    // One order is refunded, and paid once more before that is known. Another event cannot be applied, because its
+    // order is a dead letter.
     event(&fixture, "paid", 5, &[("ref", "late")]).await;
     event(&fixture, "used", 9, &[]).await;
     let worker = publishing(&fixture, "all").start();
@@ -156,7 +157,7 @@ async fn a_reader_that_follows_the_documents_loses_no_refund_in_whatever_order_r
             let database = fixture.file(&format!("shop-{at}.sqlite"), "");
             let stored_shop = stored(&fixture, &database);
             assert_eq!(stored_shop, shop, "delivery {at}");
-            // It has acknowledged all, and the next run finds nothing new.
+            // The reader has acknowledged all results, and its next run finds no new ones.
             let pending = fixture.redis_says(&["XPENDING", RESULTS, "shop"]).await.into_array();
             assert_eq!(pending[0].as_i64(), Some(0), "{pending:?}");
             assert_eq!(stored(&fixture, &database), stored_shop);
