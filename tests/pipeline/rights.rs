@@ -1,5 +1,5 @@
-//! Stores whose users may do no more than `config/redis-users.acl` and `config/mysql-users.sql` allow: real servers, and
-//! everything that the program does.
+//! Tests of stores whose users have only the rights of `config/redis-users.acl` and `config/mysql-users.sql`: real
+//! servers, and everything that the program does.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ fn worker(fixture: &Fixture, name: &str) -> Worker {
     plan.set("STREAM_RETENTION_MS", 1000).start()
 }
 
-/// What Redis has denied, to whom.
+/// The commands and keys that Redis has denied, and the users.
 async fn denied(fixture: &Fixture) -> Vec<String> {
     let log: Vec<BTreeMap<String, Value>> = fixture.call("ACL LOG").await.convert().expect("a log");
     let text = |entry: &BTreeMap<String, Value>, name| entry[name].as_string().unwrap_or_default();
@@ -40,7 +40,7 @@ async fn denied(fixture: &Fixture) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn with_the_rights_of_the_examples_every_part_does_its_work() {
-    // An hour that a dead consumer stays passes at once.
+    // The clock skips the hour for which a dead consumer is kept.
     let clock = Clock::start().expect("a clock");
     clock.set_ahead_by(-3_600).expect("the clock is set");
     let redis = durable_redis().clock(&clock).start().expect("a Redis");
@@ -54,7 +54,8 @@ async fn with_the_rights_of_the_examples_every_part_does_its_work() {
     }
     fixture.open_sale().await;
 
-    // Orders, refusals, dead letters; then one that takes over, removes the dead, and trims.
+    // The first worker handles orders, refusals and dead letters. The next one takes over, removes the dead consumer,
+    // and trims.
     let first = worker(&fixture, "w1");
     fixture.rush(1_000, 300).await;
     fixture.settled().await;
@@ -66,7 +67,7 @@ async fn with_the_rights_of_the_examples_every_part_does_its_work() {
     fixture.settled().await;
     second.says("removed a dead consumer that held no entries").await;
     second.says("deleted entries beyond the retention").await;
-    // It is killed, and its heartbeat is still there when it comes back.
+    // The worker is killed, and its heartbeat still exists when it starts again.
     second.kill9();
     let second = worker(&fixture, "w2");
     fixture.rush(4_000, 50).await;
@@ -103,7 +104,7 @@ async fn with_the_rights_of_the_examples_every_part_does_its_work() {
         operator.run(line).expect(code);
     }
     fixture.settled().await;
-    // Of one that is written, one among the dead letters, and one that nobody knows.
+    // One order is written, one is a dead letter, and one is unknown.
     for (order, status) in [("1001", 200), ("4001?voucher=1", 200), ("999999999", 404)] {
         assert_eq!(get(&second, &format!("/orders/{order}")).await.status, status, "{order}");
     }
@@ -111,7 +112,7 @@ async fn with_the_rights_of_the_examples_every_part_does_its_work() {
     let last = fixture.add_order(3_001, 3_001, 1).await;
     let _: Value = fixture.call(&format!("XREADGROUP GROUP {GROUP} gone COUNT 1 STREAMS {STREAM} >")).await;
     for (line, code) in [
-        // One is no order.
+        // One of the letters is no order.
         ("dead cancel --all --yes", 1),
         ("dead drop --all --yes", 0),
         ("pending list", 0),
@@ -132,14 +133,14 @@ async fn with_the_rights_of_the_examples_every_part_does_its_work() {
     ] {
         operator.run(line).expect(code);
     }
-    // All were stopped while a sale is on; the signs of life of those that were killed end a little later.
+    // All workers were stopped during the sale; the heartbeats of the killed ones expire a little later.
     let reader = program(&fixture, "tidegate-reader", "tidegate-reader");
     until("status says that no worker is alive", || async {
         let read = reader.run("status");
         read.code == 1 && read.stdout.contains("no worker is alive")
     })
     .await;
-    // One is removed by hand, one by a worker.
+    // The keys of one sale are removed by a command, those of the other one by a worker.
     for line in [
         "voucher delist --voucher 3 --yes",
         "voucher delist --voucher 3 --remove-keys --yes",
@@ -158,7 +159,7 @@ async fn with_the_rights_of_the_examples_every_part_does_its_work() {
     assert_eq!(denied(&fixture).await, [""; 0]);
 }
 
-/// The documents and `tidegate order show` name these; the documents' own lines are typed by `tests/documents`, with
+/// The documents and `tidegate order show` name these commands. `tests/documents` types the lines of the documents with
 /// the same users.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_admits_may_release_and_both_may_send_the_text_of_a_script() {
@@ -172,7 +173,7 @@ async fn who_admits_may_release_and_both_may_send_the_text_of_a_script() {
         let output = command.output().expect("redis-cli runs");
         String::from_utf8_lossy(&output.stdout).trim().to_owned()
     };
-    // It ends with an empty argument: no traceparent.
+    // The call ends with an empty argument, which means that there is no traceparent.
     let admit = "seckill:stock:7 seckill:order:7 seckill:voucher:7 seckill:journal:7 stream.orders";
     let release = "seckill:stock:7 seckill:order:7 seckill:journal:7";
     for (order, user) in [("1", "tidegate-producer"), ("2", "tidegate-operator")] {

@@ -1,4 +1,5 @@
-//! Redis behind a Sentinel: the master dies, a replica takes over, and workers and commands follow by themselves.
+//! Tests of Redis behind a Sentinel: the master dies, a replica takes over, and workers and commands follow by
+//! themselves.
 
 use std::{
     collections::BTreeMap,
@@ -53,7 +54,7 @@ async fn when_the_master_dies_its_replica_takes_over_and_no_order_is_lost() {
     let worker = fixture.worker("w").set("REDIS_URL", sentinel.url()).start();
     fixture.rush(1_000, 300).await;
     fixture.settled().await;
-    // These are admitted and not written: what the replica does not have is lost with its master.
+    // These orders are admitted and not written: what the replica does not have is lost with the master.
     worker.signal(nix::sys::signal::Signal::SIGSTOP);
     fixture.plain_rush(2_000, 300).await;
     let replicas = fixture.call("WAIT 1 10000").await;
@@ -98,12 +99,12 @@ async fn a_replica_that_lacked_the_last_second_is_promoted_and_one_command_repai
     for order in 1..=20 {
         fixture.admit(order, order, 7, 2).await;
     }
-    // With ids of the counter: one is an order, one is refused.
+    // These ids are from the counter: one order is written, and one is refused.
     program.run("admit --voucher 7 --user 500").expect(0);
     program.run("admit --voucher 7 --user 500").expect(1);
     fixture.settled().await;
 
-    // From here on the replica hears nothing, and cannot come back: its master does not let it.
+    // From here on, the replica receives nothing, and cannot reconnect, because the master does not permit it.
     has_it_all(&fixture, &replica).await;
     let client = connect(&replica.url()).await;
     fixture.call("ACL SETUSER default -psync -sync").await;
@@ -121,7 +122,7 @@ async fn a_replica_that_lacked_the_last_second_is_promoted_and_one_command_repai
         clients.contains("blocked_clients:0")
     })
     .await;
-    // Told, and known to nobody afterwards.
+    // These orders are admitted, and unknown afterwards.
     for order in 31..=33 {
         fixture.admit(order, order, 7, 1).await;
     }
@@ -133,12 +134,12 @@ async fn a_replica_that_lacked_the_last_second_is_promoted_and_one_command_repai
     })
     .await;
     assert_eq!(call(&client, "GET seckill:stock:7").await.as_i64(), Some(59), "it knows 21 orders of 30");
-    // The sale goes on, and sells to some who have an order.
+    // The sale continues, and admits orders of users who have one.
     let store = RedisStore::with_default_names(redis_pool(&replica.url()).await, KeyTemplates::default());
     for (order, user) in [(41, 21), (42, 42)] {
         assert_eq!(ask(&store, order, user, 1).await, AdmitReply::Admitted);
     }
-    // It is damage that one command has to repair.
+    // One command has to repair this damage.
     program.run("reconcile").expect(1);
     let done = program.run("rebuild --all --yes").expect(0);
     assert!(done.stdout.contains("voucher 7: rebuilt with"), "{done:?}");
@@ -161,7 +162,7 @@ async fn a_replica_that_lacked_the_last_second_is_promoted_and_one_command_repai
     let paid = "SELECT CAST(status AS SIGNED) FROM tb_voucher_order WHERE id = 25";
     let paid: i64 = sqlx::query_scalar(paid).fetch_one(&fixture.pool).await.expect("MySQL answers");
     assert_eq!(paid, 2);
-    // Nobody remembers it, so it is a new one.
+    // No store has this order, so it is admitted as a new one.
     assert_eq!(ask(&store, 31, 31, 1).await, AdmitReply::Admitted);
     assert!(worker.stop().await.success());
 }
@@ -193,7 +194,7 @@ async fn a_batch_that_is_in_progress_while_the_master_dies_settles_nothing_of_it
     fixture.call("ACL SETUSER default -psync -sync").await;
     call(&client, "CLIENT KILL TYPE master").await;
 
-    // Both sides give the same ids to different orders.
+    // Both servers give the same ids to different orders.
     let commit = mysql.hold_when("COMMIT");
     add_with_same_ids(&fixture.client, 1).await;
     commit.reached().await.expect("the worker has them in progress");
@@ -204,7 +205,7 @@ async fn a_batch_that_is_in_progress_while_the_master_dies_settles_nothing_of_it
     })
     .await;
     add_with_same_ids(&client, 101).await;
-    // They are another worker's, which has died.
+    // These entries are delivered to another worker, which has died.
     call(&client, &format!("XREADGROUP GROUP {GROUP} dead COUNT 5 STREAMS {STREAM} >")).await;
     commit.release();
     until("the orders of both sides are written", || async {
@@ -215,14 +216,14 @@ async fn a_batch_that_is_in_progress_while_the_master_dies_settles_nothing_of_it
     assert!(worker.stop().await.success());
 }
 
-/// A master and its replica, watched by a Sentinel, with a sale that goes on.
+/// A master and its replica with a Sentinel, and a running sale.
 struct Watched {
     fixture: Fixture,
     replica: RedisServer,
     sentinel: RedisSentinel,
     next: Arc<AtomicI64>,
     store: RedisStore,
-    /// What callers asked for, and what they were told.
+    /// The requests of callers, and the answers that they got.
     caller_log: Arc<CallerLog>,
 }
 
@@ -254,7 +255,7 @@ impl Watched {
         }
     }
 
-    /// Sells until it is ended. What is not answered is given up.
+    /// Starts a sale that runs until it is ended. A request without an answer is given up.
     fn sell(&self) -> Sale {
         let (store, next, caller_log) =
             (self.store.clone(), Arc::clone(&self.next), Arc::clone(&self.caller_log));
@@ -269,7 +270,7 @@ impl Watched {
         Sale { seller, stop }
     }
 
-    /// One more order is admitted and written, within the time that a failover may keep workers.
+    /// Waits until one more order is admitted and written, within the time that a failover may delay workers.
     async fn sells_on(&self) {
         until_within(Duration::from_secs(10), "one more order is written", || async {
             let Some(order) = admit(&self.store, &self.next, &self.caller_log).await else { return false };
@@ -284,22 +285,22 @@ impl Watched {
         .await;
     }
 
-    /// From now on a failover may lose what callers are told. The replica has all that they were told before.
+    /// Begins a risk: from now on, a failover may lose answered orders. The replica has all earlier ones.
     async fn begin_risk(&self) {
         self.caller_log.begin_risk();
-        // WAIT waits for what its own connection has written.
+        // WAIT covers only the writes of its own connection.
         self.fixture.call("SET probe 1").await;
         self.fixture.call("DEL probe").await;
         has_it_all(&self.fixture, &self.replica).await;
     }
 
-    /// The server that is the master by its own word, and whom the other one follows.
+    /// The server that reports to be the master and that the other one follows.
     async fn master(&self) -> &RedisServer {
         if is_replica_in_step(&self.replica).await { &self.fixture.redis } else { &self.replica }
     }
 
-    /// Whatever the failover lost is found and repaired: every order of which a caller was told is written once, but for those of the
-    /// failover itself, which are written or have left nothing.
+    /// Repairs the losses of the failover and checks the result. Every order that a caller was told about is written
+    /// once. Orders from the time of the failover are written or have left nothing.
     async fn adds_up(&self) {
         let flags = ["--redis-url", &self.sentinel.url(), "--mysql-url", &self.fixture.mysql.url()];
         let program = Program::with_flags(&flags);
@@ -317,21 +318,21 @@ impl Watched {
     }
 }
 
-/// A seller at work.
+/// A running seller.
 struct Sale {
     seller: JoinHandle<()>,
     stop: CancellationToken,
 }
 
 impl Sale {
-    /// Ends it, once the last caller has an answer or gives up.
+    /// Ends the sale once the last caller has an answer or gives up.
     async fn end(self) {
         self.stop.cancel();
         self.seller.await.expect("the seller does not break");
     }
 }
 
-/// One order of a user of its own. None: the gate gave no answer.
+/// Admits one order for a new user. None: the gate gave no answer.
 async fn admit(store: &RedisStore, next: &AtomicI64, caller_log: &CallerLog) -> Option<i64> {
     let order = next.fetch_add(1, Ordering::Relaxed);
     let admission = Admission {
@@ -405,7 +406,8 @@ async fn servers_and_sentinel_are_all_killed_and_started_again_and_the_sale_goes
     assert!(worker.stop().await.success());
 }
 
-/// Waits until the replica of the fixture's Redis has all that this was told. Valkey counts one that still gets its first copy.
+/// Waits until the replica has all data of the fixture's Redis. Valkey also counts a replica that is still getting its
+/// first copy.
 async fn has_it_all(fixture: &Fixture, replica: &RedisServer) {
     until_within(Duration::from_secs(60), "the replica is in step", || is_replica_in_step(replica)).await;
     assert_eq!(fixture.call("WAIT 1 10000").await.as_u64(), Some(1), "the replica has it all");
@@ -413,19 +415,19 @@ async fn has_it_all(fixture: &Fixture, replica: &RedisServer) {
 
 async fn is_replica_in_step(server: &RedisServer) -> bool {
     let client = Client::new(Config::from_url(&server.url()).expect("a URL"), None, None, None);
-    // One that becomes a replica closes its connections.
+    // A server that becomes a replica closes its connections.
     let said = async {
         client.init().await?;
         client.info::<String>(Some(InfoKind::Replication)).await
     };
-    // A client that loses its connection in between has been seen to wait for ever.
+    // If a client loses its connection in between, it can wait for ever.
     let said = tokio::time::timeout(Duration::from_secs(2), said).await;
     said.is_ok_and(|said| {
         said.is_ok_and(|said| said.contains("role:slave") && said.contains("master_link_status:up"))
     })
 }
 
-/// Five orders from this one on, in one step. Their entries have the ids 9000000000000-1 to 9000000000000-5.
+/// Adds five orders in one step, from `first` on. Their entries have the ids 9000000000000-1 to 9000000000000-5.
 async fn add_with_same_ids(client: &Client, first: i64) {
     let lua = "for at = 1, 5 do
         local order = ARGV[1] + at - 1

@@ -1,4 +1,4 @@
-//! What a worker and a gate tell their service manager, on a real socket of the kind that systemd opens.
+//! Tests of the notifications of a worker and a gate to their service manager, on a socket like that of systemd.
 
 use std::{
     os::unix::net::UnixDatagram,
@@ -16,7 +16,7 @@ use crate::{
     fixture::{Fixture, Worker, WorkerPlan, until},
 };
 
-/// A service manager: it keeps what it is told, line by line.
+/// A service manager that keeps all notifications, line by line.
 struct Manager {
     path: PathBuf,
     told: Arc<Mutex<Vec<String>>>,
@@ -64,7 +64,7 @@ impl Manager {
         .await;
     }
 
-    /// Waits until it is told `times` more that all is well.
+    /// Waits until the watchdog has been reset `times` more.
     async fn is_calmed(&self, times: usize) {
         let before = self.count("WATCHDOG=1");
         until("the watchdog is told", || async { self.count("WATCHDOG=1") >= before + times }).await;
@@ -106,7 +106,7 @@ async fn it_is_ready_when_it_takes_orders_and_not_before() {
 
     fixture.redis.kill9().expect("Redis is killed");
     manager.status_is("Redis is away").await;
-    // Longer than the watchdog waits.
+    // This is longer than the timeout of the watchdog.
     manager.is_calmed(4).await;
     fixture.redis.restart().expect("Redis starts again");
     manager.status_is("writing orders").await;
@@ -116,7 +116,7 @@ async fn it_is_ready_when_it_takes_orders_and_not_before() {
     assert_eq!(manager.count("READY=1"), 1, "{:#?}", manager.told());
 }
 
-/// How many seconds the worker has been stuck, as it says itself.
+/// The seconds for which the worker has been stuck, as its page reports them.
 async fn stuck_for(worker: &Worker) -> f64 {
     let page = get(worker, "/livez").await;
     let seconds = page.text.split(" for ").nth(1).and_then(|rest| rest.split(' ').next()?.parse().ok());
@@ -127,7 +127,7 @@ async fn stuck_for(worker: &Worker) -> f64 {
 async fn the_watchdog_bites_when_a_lane_is_stuck() {
     let (fixture, manager) = (Fixture::open().await, Manager::open());
     fixture.open_sale().await;
-    // Redis is slow to hear that the batch is done, and may be.
+    // Redis receives the acknowledgement of the batch late, and the long timeout permits that.
     let proxy = Proxy::start(fixture.redis.port()).await.expect("a proxy");
     let settling = proxy.hold_when("XACK");
     let worker = watched(&fixture, &manager).set("ADMIN_STUCK_AFTER_MS", 2_500);
@@ -143,7 +143,7 @@ async fn the_watchdog_bites_when_a_lane_is_stuck() {
         .await;
     manager.status_is("stuck").await;
     let calmed = manager.count("WATCHDOG=1");
-    // As long as systemd would wait, and once more: the worker looks twice in 400 ms.
+    // This is twice the time that systemd would wait: the worker checks twice in 400 ms.
     let begun = stuck_for(&worker).await;
     until("it is stuck for longer", || async { stuck_for(&worker).await > begun + 0.8 }).await;
     assert_eq!(manager.count("WATCHDOG=1"), calmed, "{:#?}", manager.told());
@@ -162,7 +162,7 @@ async fn another_processs_watchdog_is_none_of_its_business_and_a_deaf_manager_st
     manager.is_told("READY=1").await;
     worker.signal(Signal::SIGTERM);
     manager.is_told("STOPPING=1").await;
-    // Not asked again: a second signal ends it at once, with another code.
+    // The signal is sent once, because a second one would end the worker at once, with another exit code.
     assert!(worker.ended().await.success());
     assert_eq!(manager.count("WATCHDOG=1"), 0, "{:#?}", manager.told());
 
@@ -184,7 +184,7 @@ async fn a_gate_is_ready_when_it_admits_orders_and_not_before() {
     manager.status_is("admitting orders").await;
     fixture.redis.kill9().expect("Redis is killed");
     manager.status_is("Redis does not answer").await;
-    // Longer than the watchdog waits.
+    // This is longer than the timeout of the watchdog.
     manager.is_calmed(4).await;
     fixture.redis.restart().expect("Redis starts again");
     manager.status_is("admitting orders").await;

@@ -1,4 +1,4 @@
-//! What cannot be done now is in nobody's way, and is seen from outside.
+//! Tests of entries that are set aside: they delay no others, and commands and pages show them.
 
 use sqlx::{AssertSqlSafe, Connection, MySqlConnection};
 
@@ -42,7 +42,7 @@ async fn of_forty_vouchers_twenty_are_held_and_the_others_are_written_at_once_an
         .start();
     worker.says("worker started").await;
     let mut session = fixture.pool.acquire().await.expect("a session");
-    // Or it would hold every row that it looks at.
+    // Otherwise, the session would lock every row that it reads.
     let isolation = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED";
     sqlx::query(isolation).execute(&mut *session).await.expect("it is set");
     let mut other = session.begin().await.expect("a transaction");
@@ -52,7 +52,7 @@ async fn of_forty_vouchers_twenty_are_held_and_the_others_are_written_at_once_an
     }
     until("the free ones are written", || async { fixture.orders().await.len() == 600 }).await;
     until("the others are set aside", || async { set_aside(&worker).await >= 590.0 }).await;
-    // New orders of free vouchers are not behind them.
+    // New orders of free vouchers do not wait behind them.
     for at in 0..20 {
         fixture.add_order(20_000 + at, 20_000 + at, 121 + at % 20).await;
     }
@@ -104,7 +104,7 @@ async fn a_pending_list_tells_what_is_set_aside_and_an_operator_can_bury_it() {
     .await;
     let entry = program.run("pending list --json").expect(0).json()["entries"][0]["entry"].clone();
     let entry = entry.as_str().expect("an id");
-    // For a moment it is in progress, whenever it is tried again.
+    // Whenever the entry is tried again, it is in progress for a moment.
     until("people are shown so, too", || async {
         let list = program.run("pending list --set-aside").expect(0).stdout;
         let shown = program.run(&format!("pending show {entry}")).expect(0).stdout;

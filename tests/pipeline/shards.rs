@@ -1,4 +1,4 @@
-//! Partitions whose rows are in two MySQL servers: a shard that is away stops only its own, and is never taken for empty.
+//! Tests of partitions in two MySQL servers: a shard that is down stops only its partitions, and never counts as empty.
 
 use std::{
     collections::BTreeMap,
@@ -59,7 +59,7 @@ impl ShardFixture {
         format!("2={0} 3={0}", self.second.url())
     }
 
-    /// The program with these shards, for operators.
+    /// The program with these shards and an operator's flags.
     fn program_with(&self, shards: &str) -> Program {
         let (tags, shards) =
             (format!("stream.partitions={}", TAGS.join(",")), format!("mysql.shards={shards}"));
@@ -107,13 +107,13 @@ impl ShardFixture {
         join_all((0..orders).map(|_| self.admit(voucher))).await;
     }
 
-    /// Rows of a voucher in the shard where it belongs.
+    /// The number of a voucher's rows in its shard.
     async fn written(&self, voucher: i64) -> i64 {
         let sql = "SELECT COUNT(*) FROM tb_voucher_order WHERE voucher_id = ?";
         sqlx::query_scalar(sql).bind(voucher).fetch_one(self.pool_of(voucher)).await.expect("MySQL answers")
     }
 
-    /// Checks what must hold at a quiet moment, in both shards.
+    /// Checks both shards at a quiet moment.
     async fn judge(&self) {
         for (voucher, tag) in (4..8).zip(TAGS) {
             let (pool, prefix) = (self.pool_of(voucher), format!("{{{tag}}}:"));
@@ -127,7 +127,7 @@ impl ShardFixture {
         if voucher % 4 < 2 { &self.fixture.pool } else { &self.second_pool }
     }
 
-    /// How long it takes until so many more orders of a voucher are written.
+    /// The time until this many more orders of a voucher are written.
     async fn drains(&self, voucher: i64, orders: usize) -> Duration {
         let goal = self.written(voucher).await + i64::try_from(orders).expect("few");
         let begun = Instant::now();
@@ -136,7 +136,7 @@ impl ShardFixture {
         begun.elapsed()
     }
 
-    /// Of each partition, by its tag.
+    /// The status of each partition, by its tag.
     fn status(&self) -> Vec<Json> {
         let status = self.program().run("status --json").stdout;
         let all = serde_json::Deserializer::from_str(&status).into_iter::<Json>();
@@ -153,7 +153,7 @@ async fn a_shard_that_is_away_stops_only_its_partitions_and_leaves_look_ups_unkn
         fixture.drains(voucher, 500).await;
     }
     fixture.judge().await;
-    // An id that names no partition, as of a producer with ids of its own.
+    // This id names no partition, like that of a producer with ids of its own.
     let order = (1..=60).find(|order| order % 64 > 3).expect("one").to_string();
     program.run(&format!("order show {order}")).expect(0);
     let before = fixture.drains(4, 5_000).await;
@@ -175,7 +175,8 @@ async fn a_shard_that_is_away_stops_only_its_partitions_and_leaves_look_ups_unkn
     assert!(audit.stderr.contains(&port), "it names the shard: {audit:#?}");
     assert!(audit.stderr.contains("UNKNOWN: 2 of 4 partitions gave no answer: {2}, {3}"), "{audit:#?}");
     assert_eq!(audit.stdout.matches("It holds").count(), 2, "of the others: {audit:#?}");
-    // Neither is there: nobody knows. With its voucher, only its shard is asked.
+    // Neither order is in the shard that answers, so the result is unknown. With its voucher, only the shard of that
+    // voucher is read.
     for id in ["999937", "999999"] {
         let shown = program.run(&format!("order show {id}")).expect(12);
         assert!(shown.stderr.contains(&port), "{shown:#?}");
@@ -196,7 +197,7 @@ async fn a_shard_that_is_away_stops_only_its_partitions_and_leaves_look_ups_unkn
     let audit = program.run("audit").expect(0);
     assert_eq!(audit.stdout.matches("It holds").count(), 4, "{audit:#?}");
     program.run("order show 999999").expect(1);
-    // Only one shard was asked: without the voucher, nobody is told that there is no such order.
+    // The worker read only one shard: without the voucher, it does not answer that there is no such order.
     let page = get(&worker, "/orders/999937").await;
     assert!(page.status == 400 && page.text.contains("send `voucher`"), "{page:?}");
     assert_eq!(get(&worker, "/orders/999937?voucher=5").await.status, 404);
@@ -215,7 +216,8 @@ async fn a_partition_pointed_to_another_shard_than_that_of_its_rows_is_refused()
     let empty = fixture.second.create_database("elsewhere").expect("a database");
     let second = fixture.second.url();
     let wrong = [
-        // Moved to the other shard, left out, to a database that is none, and all to one.
+        // A partition is moved to the other shard, one is left out, some are in an empty database, and all are in one
+        // shard.
         format!("1={second} 2={second} 3={second}"),
         format!("3={second}"),
         format!("2={empty} 3={empty}"),
@@ -236,7 +238,7 @@ async fn a_partition_pointed_to_another_shard_than_that_of_its_rows_is_refused()
             assert!(migrate.stderr.contains("docs/shards.md"), "{migrate:#?}");
         }
     }
-    // A worker that began while MySQL was away looks before it reads.
+    // A worker that started while a shard was away checks the shard before it reads.
     fixture.second.kill9().expect("killed");
     let worker = fixture.worker_with("late", &wrong[0]).start();
     let mut ended = fixture.worker_with("early", &wrong[1]).start();
@@ -271,7 +273,7 @@ async fn rows_that_were_moved_by_hand_are_looked_at_before_shards_say_what_they_
     sqlx::query(delete).execute(&fixture.fixture.pool).await.expect("moved");
     program.run("migrate --yes").expect(0);
     program.run("audit").expect(0);
-    // One that died when not all shards knew: the next goes on.
+    // One migration was killed when not all shards had the note: the next one continues.
     for (pool, sql) in [
         (&fixture.fixture.pool, "UPDATE tidegate_shard SET is_whole = 0"),
         (&fixture.second_pool, "DELETE FROM tidegate_shard"),

@@ -1,4 +1,5 @@
-//! Taking over a running shop of the tutorial: its tables, its script, its group with what its consumer left behind.
+//! Tests of taking over a running shop of the tutorial: its tables, its script, and the entries that its consumer left
+//! in the group.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -57,7 +58,7 @@ redis.call('xadd', 'stream.orders', '*', 'userId', userId, 'voucherId', voucherI
 return 0
 ";
 
-/// Sends an order through the tutorial's script; returns its answer.
+/// Sends an order through the tutorial's script, and returns the reply.
 async fn tutorial_order(fixture: &Fixture, id: i64, user: i64, voucher: i64) -> i64 {
     let (id, user, voucher) = (id.to_string(), user.to_string(), voucher.to_string());
     let answer = fixture.redis_says(&["EVAL", TUTORIAL_SCRIPT, "0", &voucher, &user, &id]).await;
@@ -70,7 +71,7 @@ async fn buyers(fixture: &Fixture, voucher: i64) -> BTreeSet<i64> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_running_shop_of_the_tutorial_is_taken_over_with_everything_it_left_behind() {
-    // An hour that a dead consumer stays passes at once.
+    // The clock skips the hour for which a dead consumer is kept.
     let clock = Clock::start().expect("a clock");
     clock.set_ahead_by(-3_600).expect("the clock is set");
     let redis = durable_redis().clock(&clock).start().expect("a Redis");
@@ -80,14 +81,14 @@ async fn a_running_shop_of_the_tutorial_is_taken_over_with_everything_it_left_be
     fixture.redis_says(&["SET", &stock_key(11), "7"]).await;
     fixture.redis_says(&["XGROUP", "CREATE", STREAM, GROUP, "0", "MKSTREAM"]).await;
 
-    // Redis lost its buyers once; so user 1, who has paid, user 2, who has cancelled, and new users come through.
+    // Redis lost its buyers once, so it admits user 1, who has paid, user 2, who has cancelled, and new users.
     for user in 1..=20 {
         if user != 3 {
             assert_eq!(tutorial_order(&fixture, 1000 + user, user, 10).await, 0);
         }
     }
     assert_eq!(tutorial_order(&fixture, 2001, 1, 10).await, 2);
-    // Its only consumer took some, wrote the first new one, and never acknowledged anything.
+    // The only consumer read some entries, wrote the first new order, and never acknowledged an entry.
     let taken = ["XREADGROUP", "GROUP", GROUP, "c1", "COUNT", "8", "STREAMS", STREAM, ">"];
     assert_ne!(fixture.redis_says(&taken).await, Value::Null);
     let written = "INSERT INTO tb_voucher_order (id, user_id, voucher_id) VALUES (1004, 4, 10);
@@ -100,7 +101,7 @@ async fn a_running_shop_of_the_tutorial_is_taken_over_with_everything_it_left_be
     assert!(migrated.status.success(), "{}", String::from_utf8_lossy(&migrated.stderr));
     clock.set_ahead_by(0).expect("the clock is set");
     let (first, second) = (fixture.worker("a").start(), fixture.worker("b").start());
-    // The shop stays open meanwhile. Voucher 11 has more units in Redis than in MySQL.
+    // The sale continues meanwhile. Voucher 11 has more units in Redis than in MySQL.
     for user in 21..=40 {
         assert_eq!(tutorial_order(&fixture, 1000 + user, user, 10).await, 0);
     }
@@ -112,17 +113,17 @@ async fn a_running_shop_of_the_tutorial_is_taken_over_with_everything_it_left_be
 
     let orders = fixture.orders().await;
     let of = |voucher: i64| orders.iter().filter(move |order| order.voucher == voucher);
-    // 9001 to 9003 were there; of 1001 to 1040 user 1 was refused, and user 3 did not order.
+    // 9001 to 9003 were there before. Of 1001 to 1040, the order of user 1 was refused, and user 3 did not order.
     let mut expected: BTreeSet<i64> = (1002..=1040).filter(|id| *id != 1003).collect();
     expected.extend([9001, 9002, 9003]);
     assert_eq!(of(10).map(|order| order.id).collect::<BTreeSet<_>>(), expected);
     assert!(orders.iter().all(|order| order.quantity == 1));
     assert_eq!(fixture.mysql_stock(10).await, 97 - 38);
-    // The old buyer's unit is for sale again, and the old buyer still counts as one.
+    // The unit of user 1 is on sale again, and user 1 still counts as a buyer.
     assert_eq!(fixture.redis_stock(10).await, Some(97 - 38));
     assert_eq!(buyers(&fixture, 10).await, (1..=40).filter(|user| *user != 3).collect());
     assert!(fixture.journal(10).await["1001"].contains("user_has_order"));
-    // Five of voucher 11 were covered; the two others are free to try again.
+    // MySQL had units for five orders of voucher 11; the two other users may order again.
     assert_eq!(
         (of(11).count(), fixture.mysql_stock(11).await, fixture.redis_stock(11).await),
         (5, 0, Some(0))
@@ -140,7 +141,7 @@ async fn a_running_shop_of_the_tutorial_is_taken_over_with_everything_it_left_be
         "9003 1 1 1 2022-02-03 04:05:06",
     ];
     assert_eq!(old, expected, "old rows are as they were");
-    // Its consumer left nothing behind, and is forgotten.
+    // The consumer of the tutorial holds no entries, and is removed.
     until("the tutorial's consumer is removed", || async {
         let infos: Vec<HashMap<String, Value>> =
             fixture.client.xinfo_consumers(STREAM, GROUP).await.expect("Redis answers");
@@ -177,7 +178,8 @@ async fn orders_under_other_names_are_written_once_the_names_are_configured() {
     assert!(worker.log().replace("\\\"", "\"").contains(what_to_set), "{}", worker.log());
     assert!(worker.stop().await.success());
 
-    // With the names: what was buried is put back; others come, of the gate's own as well; and an event, which is no order.
+    // With the names, the buried entry is requeued. Other orders follow, also with the gate's own names, and an event,
+    // which is no order.
     let tidegate = |args: &[&str]| {
         let output = fixture.tidegate(&[&NAMES[..], args].concat());
         assert!(output.status.success(), "{args:?}: {output:?}");
@@ -192,7 +194,7 @@ async fn orders_under_other_names_are_written_once_the_names_are_configured() {
     let written: Vec<_> =
         fixture.orders().await.iter().map(|order| (order.id, order.user, order.quantity)).collect();
     assert_eq!(written, [(1, 1_001, 1), (2, 1_002, 1), (3, 1_003, 2)]);
-    // What judges reads no other names, and their producer has taken two units by itself.
+    // The judge reads no other names, and the producer has taken two units by itself.
     fixture.judge_except(&["6 left in Redis, and 8 by its journal", "is neither order nor event"]).await;
     add_in_snake_case(&fixture, 4, &[("event", "paid")]).await;
     fixture.redis_says(&["INCR", &stock_key(1)]).await;
@@ -207,7 +209,7 @@ async fn orders_under_other_names_are_written_once_the_names_are_configured() {
     );
     assert_eq!(fixture.orders().await.len(), 3);
 
-    // Those who look read as the worker does.
+    // The commands that read use the same names as the worker.
     add_in_snake_case(&fixture, 5, &[]).await;
     assert!(tidegate(&["order", "show", "2"]).contains("user 1002"), "{}", tidegate(&["order", "show", "2"]));
     let found = tidegate(&["order", "find", "--user", "1005", "--json"]);
@@ -217,7 +219,7 @@ async fn orders_under_other_names_are_written_once_the_names_are_configured() {
     assert!(replayed.contains("already there"), "{replayed}");
 }
 
-/// As the commonest dump of the tutorial has it: zeros for moments that nobody set.
+/// Rows as the commonest dump of the tutorial leaves them: unset times are zeros.
 const ZEROS: &str = "SET SESSION sql_mode = '';
     ALTER TABLE tb_seckill_voucher ALTER COLUMN begin_time SET DEFAULT '0000-00-00 00:00:00',
         ALTER COLUMN end_time SET DEFAULT '0000-00-00 00:00:00';

@@ -1,5 +1,5 @@
-//! Orders that are not paid in time expire: once, soon, never against a payment that is in the stream, and not while a store is
-//! older than the other one.
+//! Tests of orders that are not paid in time. They expire once and soon, but not if their payment is in the stream, and
+//! not while one store is older than the other.
 
 use std::{path::Path, time::Duration};
 
@@ -15,7 +15,7 @@ use crate::{
     fixture::{Fixture, STREAM, until},
 };
 
-/// Puts a voucher on sale whose orders have to be paid within so many seconds.
+/// Puts a voucher on sale whose orders have to be paid within this many seconds.
 async fn load_timed<M: Endpoint>(fixture: &Fixture<M>, voucher: i64, stock: i64, within_s: i64) {
     fixture.load(voucher, stock).await;
     sql(
@@ -34,7 +34,7 @@ async fn number<M: Endpoint>(fixture: &Fixture<M>, select: &str) -> i64 {
     sqlx::query_scalar(AssertSqlSafe(select)).fetch_one(&fixture.pool).await.expect("MySQL answers")
 }
 
-/// Orders with this status.
+/// The number of orders with this status.
 async fn with_status<M: Endpoint>(fixture: &Fixture<M>, status: i64) -> i64 {
     number(fixture, &format!("SELECT COUNT(*) FROM tb_voucher_order WHERE status = {status}")).await
 }
@@ -63,7 +63,7 @@ async fn an_order_that_is_not_paid_is_released_within_two_seconds_of_being_due_a
     fixture.admit(1, 1, 1, 1).await;
     let worker = fixture.worker("w").start();
     fixture.settled().await;
-    // From now on orders of this voucher have a limit, and what is written stays.
+    // From now on, orders of this voucher have a time limit; written orders stay unchanged.
     sql(&fixture, "UPDATE tb_seckill_voucher SET pay_within = 1 WHERE voucher_id = 1").await;
     for order in [2, 3, 4] {
         fixture.admit(order, order, 1, 2).await;
@@ -83,7 +83,7 @@ async fn an_order_that_is_not_paid_is_released_within_two_seconds_of_being_due_a
     fixture.settled().await;
     assert_eq!((fixture.mysql_stock(1).await, fixture.redis_stock(1).await), (7, Some(7)));
     assert_eq!(unpaid_with_limit(&fixture).await, 0);
-    // Whose order expired buys again.
+    // A user whose order has expired orders again.
     fixture.admit(12, 2, 1, 1).await;
     add_paid(&fixture, 12, 2, 1).await;
     until("it is paid", || async { with_status(&fixture, 2).await == 2 }).await;
@@ -142,7 +142,7 @@ async fn the_default_counts_for_vouchers_that_say_nothing() {
     until("the first has expired", || async { with_status(&fixture, 4).await == 1 }).await;
     fixture.settled().await;
     assert_eq!((with_status(&fixture, 1).await, unpaid_with_limit(&fixture).await), (2, 1));
-    // Every tool has the word that results have for it; an order that was cancelled is still cancelled.
+    // Every command uses the word of the results; a cancelled order is still cancelled.
     assert!(fixture.tidegate(&["order", "event", "cancelled", "2", "--yes"]).status.success());
     for (user, word) in [("1", "expired"), ("2", "cancelled")] {
         let found = fixture.tidegate(&["order", "find", "--user", user, "--json"]).stdout;
@@ -205,8 +205,7 @@ async fn an_order_that_a_service_has_paid_or_cancelled_by_itself_does_not_expire
     assert!(worker.stop().await.success());
 }
 
-/// Orders of a voucher that were due long ago, written by SQL: `first` ..= `last`, of users of the same numbers. The stock
-/// has sold them.
+/// Inserts overdue orders of a voucher: `first` ..= `last`, each with the number of its user. The stock has sold them.
 async fn add_overdue<M: Endpoint>(fixture: &Fixture<M>, first: i64, last: i64) {
     for from in (first..=last).step_by(1_000) {
         let to = last.min(from + 999);
@@ -242,7 +241,7 @@ async fn a_paused_fleet_finds_no_more_than_a_bounded_backlog_when_it_goes_on() {
     worker.says("fleet").await;
     add_overdue(&fixture, 1_001, 1_000 + ORDERS).await;
     until("the backlog is full", || async { stream_length(&fixture).await == 5_001 }).await;
-    // Each pass of the sweeper with due orders raises the mark: four more passes append nothing.
+    // The sweeper raises the restore counter in each pass with due orders: four more passes append nothing.
     let raised = mark(&fixture).await;
     until("the sweeper has looked again", || async { mark(&fixture).await >= raised + 4 }).await;
     assert_eq!(stream_length(&fixture).await, 5_001);
@@ -274,12 +273,12 @@ async fn what_fell_due_while_mysql_was_away_expires_when_it_is_back() {
     assert!(worker.stop().await.success());
 }
 
-/// How often the sweeper has raised the mark of Redis.
+/// The restore counter in Redis: how often the sweeper has raised it.
 async fn mark(fixture: &Fixture) -> i64 {
     fixture.client.get::<Option<i64>, _>("tidegate:mark").await.expect("Redis answers").unwrap_or(0)
 }
 
-/// After this happens to a store, nothing expires until somebody says so.
+/// Runs `happens` to a store. Afterwards, no order expires until an operator allows it.
 async fn stands_still_after(happens: impl AsyncFn(&Fixture), store: &str) {
     let fixture = Fixture::open().await;
     load_timed(&fixture, 1, 10, 3_600).await;
@@ -292,7 +291,8 @@ async fn stands_still_after(happens: impl AsyncFn(&Fixture), store: &str) {
     happens(&fixture).await;
     worker.says("a store went back in time").await;
     assert!(worker.log().contains(&format!("store=\"{store}\"")), "{}", worker.log());
-    // Its event was on its way, and was lost: otherwise it gets another one in ten minutes.
+    // The `expired` event of this order was in the stream, and was lost: by itself, the order would get another one
+    // after ten minutes.
     sql(&fixture, "UPDATE tidegate_unpaid_order SET due_ms = 1, ask_ms = ask_ms + 600000").await;
     let shown = fixture.tidegate(&["status", "--json"]);
     let shown: serde_json::Value = serde_json::from_slice(&shown.stdout).expect("JSON");
@@ -339,7 +339,7 @@ async fn nothing_expires_after_redis_came_back_with_an_older_file_until_somebody
     stands_still_after(older, "Redis").await;
 }
 
-/// All files of a folder, which has no folders.
+/// Copies all files of a folder without subfolders.
 fn copy_files(from: &Path, to: &Path) {
     std::fs::create_dir(to).expect("a new folder");
     for file in std::fs::read_dir(from).expect("a folder").flatten() {
@@ -350,7 +350,7 @@ fn copy_files(from: &Path, to: &Path) {
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_expires_after_mysql_was_restored_until_somebody_says_so() {
     let restored = async |fixture: &Fixture| {
-        // As a backup has it, of the moment at which it is taken.
+        // A backup has the counter of the moment at which it is made.
         sql(fixture, "CREATE TABLE backup_of_mark AS SELECT * FROM tidegate_fleet_mark").await;
         let copied = mark(fixture).await;
         until("the mark is raised since", || async { mark(fixture).await > copied + 1 }).await;
@@ -399,7 +399,8 @@ async fn nothing_expires_while_a_worker_lives_that_knows_no_events() {
     assert!(worker.stop().await.success());
 }
 
-/// Buyers of a voucher, of whom every other never pays. Who finds it sold out asks again until it is sold for good.
+/// Every second buyer of a voucher never pays. A buyer who finds it sold out asks again until all units are sold for
+/// good.
 #[tokio::test(flavor = "multi_thread")]
 async fn in_the_end_every_unit_is_sold_to_somebody_who_paid() {
     const UNITS: i64 = 1_000;
@@ -442,7 +443,7 @@ async fn in_the_end_every_unit_is_sold_to_somebody_who_paid() {
         let before = stream_length(&fixture).await;
         if fixture.open_entries().await == Some(0) {
             let wrong = fixture.mismatches().await;
-            // Nothing moved meanwhile: whatever moves appends an entry first.
+            // No order moved meanwhile, because each movement begins with an entry.
             if stream_length(&fixture).await == before {
                 assert_eq!(wrong, Vec::<String>::new(), "at a quiet moment");
             }
