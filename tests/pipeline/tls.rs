@@ -1,4 +1,5 @@
-//! Stores that are reached over TLS: real servers with certificates of an authority that the system does not know.
+//! Tests of stores that are reached over TLS: real servers with certificates of an authority that the system does not
+//! know.
 
 use sqlx::Executor;
 use tidegate_lab::{Certificates, MysqlServer, RedisServer};
@@ -12,7 +13,7 @@ struct Scene {
     certificates: Certificates,
 }
 
-/// MySQL's user may not come without TLS; Redis is asked on its port for TLS.
+/// MySQL's user may not connect without TLS, and Redis is reached on its port for TLS.
 async fn open() -> Scene {
     let certificates = Certificates::make().expect("certificates");
     let redis = RedisServer::options().args(["--appendfsync", "always"]).tls(&certificates);
@@ -47,7 +48,7 @@ async fn orders_are_written_when_both_stores_are_reached_over_tls() {
     program.run_with(&["doctor"], &variables).expect(0);
     assert!(worker.stop().await.success());
     scene.fixture.invariants().await;
-    // It reads both stores. Of the other voucher, Redis offers more than MySQL has.
+    // The audit reads both stores. Redis offers more units of the other voucher than MySQL has.
     program.run_with(&["audit", "--voucher", "1"], &variables).expect(0);
 }
 

@@ -1,4 +1,4 @@
-//! Two fleets on one Redis: one setting, `redis.prefix`, keeps them apart in everything.
+//! Tests of two fleets on one Redis: one setting, `redis.prefix`, separates all their data.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +36,7 @@ impl Second<'_> {
         none_is(&stores.mismatches(&[1], &BTreeMap::new()).await);
     }
 
-    /// A worker of the name that one of the first fleet has, too.
+    /// A worker with the same name as one of the first fleet.
     fn worker(&self) -> WorkerPlan {
         let plan = self.fixture.worker("w").log_as("second").set("REDIS_PREFIX", PREFIX);
         plan.set("MYSQL_URL", self.mysql.url())
@@ -49,7 +49,7 @@ async fn a_second_fleet_with_a_prefix_shares_nothing_with_the_first() {
     fixture.open_sale().await;
     let second = Second { fixture: &fixture, mysql: MysqlServer::shared().expect("a database") };
     second.run("migrate --yes").expect(0);
-    // The same voucher, the same users and the same names of workers mean something else there.
+    // In the other fleet, the same voucher, users and names of workers mean something else.
     second.run("voucher load --voucher 1 --stock 2").expect(0);
     let (first, other) = (fixture.worker("w").start(), second.worker().start());
     first.says("worker started").await;

@@ -1,4 +1,4 @@
-//! What a worker weighs, whatever producers send.
+//! Tests of the memory of a worker, whatever producers send.
 
 use std::{fs, os::unix::process::CommandExt, process::Command};
 
@@ -8,17 +8,17 @@ use tidegate_lab::{MysqlServer, RedisServer};
 use crate::fixture::{Fixture, STREAM, Worker, until};
 
 const MIB: u64 = 1 << 20;
-/// deploy/ gives a worker 256 MiB; it is to be far from that.
+/// The bound for a worker, far below the 256 MiB that deploy/ gives it.
 const MOST: u64 = 80 * MIB;
-/// With what every lane has in progress when a store goes away beside what it reads again. Twelve outages on a machine under load
-/// came to 114 MiB, the last five of them to nothing more.
+/// The bound after outages, when each lane has a batch in progress and reads another one. Twelve outages on a busy
+/// machine led to 114 MiB, and the last five of them added nothing.
 const MOST_AFTER_OUTAGES: u64 = 140 * MIB;
 
-/// What an event, a comparison or a command may take beside large pending entries.
+/// The bound for an event, a comparison or a command while large entries are pending.
 const MOST_BESIDE_LARGE: u64 = 96 * MIB;
 
-/// Peak of its resident memory, in bytes, without the pages of its own file: those of the program with which tests are made take
-/// some 35 MiB, and the system may drop them at any time.
+/// The peak of the resident memory in bytes, without the pages of the program file. In a test build, these take about
+/// 35 MiB, and the system may drop them at any time.
 fn peak(worker: &Worker) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", worker.pid())).expect("it lives");
     let kib = |name: &str| {
@@ -44,7 +44,7 @@ async fn sum_of(worker: &Worker, metric: &str) -> f64 {
     samples.iter().filter(|(name, _)| name.starts_with(metric)).map(|(_, value)| value).sum()
 }
 
-/// Runs the program in a process that may have no more than so many bytes of its own.
+/// Runs the program in a process that may have at most this many bytes of its own.
 fn run_within(fixture: &Fixture, bytes: u64, words: &[&str]) -> String {
     let program = fixture.command(words);
     let mut command = Command::new("sh");
@@ -57,7 +57,8 @@ fn run_within(fixture: &Fixture, bytes: u64, words: &[&str]) -> String {
     text
 }
 
-/// A fixture whose Redis keeps nothing: gigabytes go through it, and what reaches its disk weighs nothing in a worker.
+/// A fixture whose Redis stores nothing on disk. Gigabytes pass through it, and files do not matter for the memory of a
+/// worker.
 async fn fleeting(mysql: MysqlServer) -> Fixture {
     let redis = RedisServer::options().args(["--appendonly", "no"]).start().expect("a Redis");
     Fixture::on(redis, mysql).await.migrated().await
@@ -83,7 +84,7 @@ async fn a_worker_with_its_defaults_stays_small_also_when_small_entries_turn_int
     assert!(worker.stop().await.success());
 }
 
-/// Whatever was in progress when a store went away is let go, and what it was read into is used again.
+/// A worker releases the entries that were in progress at an outage, and reuses their memory.
 #[tokio::test(flavor = "multi_thread")]
 async fn outages_with_large_entries_in_progress_leave_no_memory_behind() {
     let fixture = fleeting(MysqlServer::start().expect("a MySQL")).await;
@@ -96,7 +97,7 @@ async fn outages_with_large_entries_in_progress_leave_no_memory_behind() {
     for _ in 0..6 {
         let before = outages();
         fixture.mysql.stop().expect("it stands still");
-        // Small ones first, so that the large ones come as a surprise each time.
+        // Small entries come first, so that the worker does not expect the large ones.
         add_orders(&fixture, end..end + 500, 1).await;
         for first in (end + 500..end + 3_500).step_by(500) {
             add_orders(&fixture, first..first + 500, 64 << 10).await;
@@ -116,7 +117,7 @@ async fn outages_with_large_entries_in_progress_leave_no_memory_behind() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_set_aside_weighs_little() {
     const HELD: i64 = 60_000;
-    // About 120 bytes for each were measured; the rest is what four lanes read into.
+    // Each entry took about 120 bytes when measured; the rest is the buffers of four lanes.
     const GROWTH: u64 = 24 * MIB;
     let fixture = fleeting(MysqlServer::shared().expect("a database")).await;
     fixture.load(1, 1_000_000).await;
@@ -155,7 +156,7 @@ async fn beside_large_pending_entries_an_event_a_comparison_and_commands_stay_sm
     let hold = "SELECT stock FROM tb_seckill_voucher WHERE voucher_id = 1 FOR UPDATE";
     sqlx::query(hold).execute(&mut *other).await.expect("held");
     let worker = fixture.worker("w").set("RECONCILE_EVERY_S", 1).set("WORKER_CLAIM_IDLE_MS", 60_000).start();
-    // One first: how many a worker reads at once goes by those before.
+    // One entry comes first, because a worker decides by earlier entries how many it reads at once.
     for (first, end) in [(1, 2), (2, 101), (101, 301), (301, LARGE + 1)] {
         add_orders(&fixture, first..end, 900_000).await;
         until("all are set aside", || async {
@@ -173,7 +174,7 @@ async fn beside_large_pending_entries_an_event_a_comparison_and_commands_stay_sm
     };
     until("it is paid", is_paid).await;
     let after_event = peak(&worker);
-    // One that has begun after it.
+    // The second comparison begins after the event.
     for _ in 0..2 {
         let compared = sum_of(&worker, "tidegate_reconcile_last_seconds").await;
         let is_newer = async || sum_of(&worker, "tidegate_reconcile_last_seconds").await > compared;
@@ -186,7 +187,7 @@ async fn beside_large_pending_entries_an_event_a_comparison_and_commands_stay_sm
     let found =
         run_within(&fixture, MOST_BESIDE_LARGE, &["order", "find", "--voucher", "1", "--open", "--json"]);
     assert_eq!(found.matches("\"pending\"").count(), 100, "as many as are shown: {found}");
-    // A lane tries some of them again every now and then, and has these in progress for a moment.
+    // A lane tries some entries again every now and then, and has them in progress for a moment.
     until("all are listed with what they wait for", || async {
         let listed =
             run_within(&fixture, MOST_BESIDE_LARGE, &["pending", "list", "--limit", "500", "--json"]);

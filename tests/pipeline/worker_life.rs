@@ -1,4 +1,4 @@
-//! How a worker begins and how it ends: names, signals, deadlines, exit codes.
+//! Tests of the start and the stop of a worker: names, signals, deadlines, exit codes.
 
 use std::time::{Duration, Instant};
 
@@ -9,16 +9,16 @@ use crate::fixture::{Fixture, Worker, WorkerPlan, rush::SHORT};
 
 /// The end of a batch, with its commit.
 const COMMIT: &[u8] = b";COMMIT";
-/// What a machine that is busy with other tests may need for what needs no time.
+/// The time that a machine with other tests may need for a step that takes no time.
 const AT_ONCE: Duration = Duration::from_secs(2);
 
 /// A fixture whose worker has a batch in progress that is about to be committed.
 struct InProgress {
-    // Dropped before the fixture, which holds its log.
+    // This field comes before the fixture, which holds the log, so that it is dropped first.
     worker: Worker,
     fixture: Fixture,
     commit: Hold,
-    // Kept to the end: it lets go of everything when dropped.
+    // The proxy is kept to the end, because its drop releases everything that it holds.
     _proxy: Proxy,
 }
 
@@ -30,7 +30,7 @@ impl InProgress {
         fixture.plain_rush(1_000, 300).await;
         let commit = proxy.hold_when(COMMIT);
         let plan = fixture.worker("w").set("WORKER_LANES", 1).set("MYSQL_URL", proxy.url_for(&fixture.mysql));
-        // Long enough for MySQL not to end the transaction meanwhile, also on a busy machine.
+        // This time is long enough that MySQL does not end the transaction meanwhile, even on a busy machine.
         let worker = set(plan.set("WORKER_CLAIM_IDLE_MS", 20_000)).start();
         commit.reached().await.expect("a batch is in progress");
         Self { fixture, worker, commit, _proxy: proxy }
@@ -90,7 +90,7 @@ async fn a_deadline_that_passes_ends_it_with_4_and_nothing_is_lost() {
     the_next_one_does_it(&fixture).await;
 }
 
-/// All is still pending, and another worker writes it.
+/// Checks that all entries are still pending, and that another worker writes them.
 async fn the_next_one_does_it(fixture: &Fixture) {
     assert_eq!((fixture.pending().await, fixture.orders().await.len()), (300, 0));
     let next = fixture.worker("w").set("WORKER_LOCK_LEASE_MS", 500).start();
@@ -104,7 +104,7 @@ async fn an_idle_worker_ends_at_once_however_long_its_reads_wait() {
     let fixture = Fixture::open().await;
     let mut worker = fixture.worker("w").set("WORKER_BLOCK_MS", 5_000).start();
     worker.says("worker started").await;
-    // A round of orders shows that it has come to its blocking read.
+    // A round of orders shows that the worker has come to its blocking read.
     fixture.open_sale().await;
     fixture.plain_rush(1_000, 10).await;
     fixture.settled().await;
@@ -136,7 +136,7 @@ async fn a_worker_that_waits_for_mysql_obeys_a_signal_at_once() {
 async fn a_worker_obeys_a_signal_at_once_while_mysql_says_nothing() {
     let fixture = Fixture::with_own_mysql().await;
     fixture.mysql.stop().expect("MySQL is stopped");
-    // It begins by asking MySQL, which takes as long as this.
+    // The worker first queries MySQL, which may take this long.
     let worker = fixture.worker("w").set("MYSQL_ACQUIRE_TIMEOUT_MS", 20_000).start();
     worker.says("consumer group created").await;
     ends_at_once(worker).await;
@@ -186,7 +186,7 @@ async fn a_second_process_of_a_name_is_refused_with_5_and_told_why() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_worker_is_started_again_under_its_name_and_goes_on_with_its_batch() {
-    // Its entries are its own: nothing waits until they may be claimed.
+    // The entries of a worker are its own, so it does not wait until they may be claimed.
     let claim_never = |plan: WorkerPlan| plan.set("WORKER_CLAIM_IDLE_MS", 600_000);
     let InProgress { fixture, worker, commit, _proxy } = InProgress::open(claim_never).await;
     worker.kill9();
