@@ -44,7 +44,9 @@ impl Skeleton {
             let rows = part.lines().filter(|line| line.starts_with('|'));
             skeleton.rows.extend(rows.map(|row| row.replace("\\|", "").matches('|').count()));
             let spans = part.split('`').skip(1).step_by(2).map(|span| span.replace('\n', " "));
-            skeleton.commands.extend(spans.filter(|it| it.starts_with("tidegate") || it.starts_with("redis")));
+            skeleton
+                .commands
+                .extend(spans.filter(|it| it.starts_with("tidegate") || it.starts_with("redis")));
         }
         let document = Document::parse(path, text);
         let targets = document.links.iter().map(|link| document.target_of(link));
@@ -75,7 +77,8 @@ fn each_chinese_page_has_the_headings_commands_and_code_of_its_english_page() {
 
 #[test]
 fn a_translation_that_left_something_out_would_be_seen() {
-    let page = "# A\n\n[b](b.md) `tidegate status` | no table\n\n| a | b |\n\n```sh\ntidegate audit\n```\n\n## C\n";
+    let page =
+        "# A\n\n[b](b.md) `tidegate status` | no table\n\n| a | b |\n\n```sh\ntidegate audit\n```\n\n## C\n";
     let skeleton = |text: &str| Skeleton::of("docs/a.md", text);
     let translated = page.replace("# A", "# 一").replace("no table", "表").replace("## C", "## 三");
     assert_eq!(skeleton(page), Skeleton::of("docs/zh-CN/a.md", &translated.replace("(b.md)", "(../b.md)")));

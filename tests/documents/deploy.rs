@@ -37,7 +37,7 @@ const SIDECAR: &str = "deploy/kubernetes/sidecar/deployment.yaml";
 const UNIT: &str = "deploy/systemd/tidegate.service";
 /// The address of the book in the alerts.
 const BOOK_URL: &str = "https://tidegate.example/";
-/// Labels that Prometheus itself gives.
+/// Labels that Prometheus itself adds.
 const OF_PROMETHEUS: [&str; 2] = ["job", "instance"];
 /// The label of a worker's series in a system with partitions.
 const PARTITION: &str = "partition";

@@ -57,7 +57,7 @@ pub fn vouchers(document: &Document) -> Vec<String> {
     found
 }
 
-/// Documents name the same commands again and again: each is asked once.
+/// The help of a command. Documents name the same commands often, so each help text is read once.
 fn help(path: &[&str]) -> String {
     static ASKED: Mutex<BTreeMap<String, String>> = Mutex::new(BTreeMap::new());
     let mut asked = ASKED.lock().expect("no thread has panicked");

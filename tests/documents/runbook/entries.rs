@@ -97,7 +97,7 @@ async fn a_voucher_without_a_row_gets_one_and_its_letters_are_requeued() {
     operator
         .types("Dead letters appear", "INSERT INTO tb_seckill_voucher", &[("2026-11-21", "2037-11-21")])
         .succeeds();
-    // Loaded, the stock in MySQL, that in Redis, and the oversell risk.
+    // The columns are the loaded units, the stock in MySQL, the stock in Redis, and the oversell risk.
     operator.types("Dead letters appear", "tidegate audit --voucher 104", &[]).shows(&["100 100 90 0"]);
     operator
         .types("Dead letters appear", "tidegate dead requeue --reason unknown_voucher", &[])

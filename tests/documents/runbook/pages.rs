@@ -4,7 +4,7 @@ use std::{ffi::OsStr, fs};
 
 use crate::tree::Tree;
 
-/// The parts of a page of a symptom, in this order.
+/// The parts of a page for a symptom, in this order.
 pub const PARTS: [&str; 5] =
     ["What you see", "How to confirm it", "What to type", "When it is over", "What not to do"];
 

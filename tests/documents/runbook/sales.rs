@@ -70,7 +70,7 @@ async fn a_limit_is_set_right_and_taken_away_and_whoever_took_too_much_is_found(
     let set =
         ["limit", "set", "--voucher", "121", "--name", "phones", "--subject", "phone", "--window", "day"];
     assert!(fixture.tidegate(&[&set[..], &["--orders", "2", "--yes"]].concat()).status.success());
-    // Another rule, by which each of these orders has a piece of its own; and an order that ended.
+    // Another limit, which each of these orders has a use of, and an order that ended.
     let set =
         ["limit", "set", "--voucher", "121", "--name", "users", "--subject", "user", "--window", "sale"];
     assert!(fixture.tidegate(&[&set[..], &["--orders", "5", "--yes"]].concat()).status.success());

@@ -311,7 +311,7 @@ async fn redis_is_out_of_memory() {
         .types("Redis is out of memory", "redis UNLINK seckill:journal:111", &[])
         .succeeds()
         .shows(&["1"]);
-    // Nobody misses it: the stock and the orders stay.
+    // The journal is not needed: the stock and the orders stay.
     assert_eq!(fixture.redis_stock(111).await, Some(fixture.mysql_stock(111).await));
     fixture.judge_except(&["voucher 111: 970 left in Redis, and 1000 by its journal"]).await;
     stops_in_good_order(worker).await;

@@ -56,7 +56,7 @@ async fn what_came_since_is_added_and_what_concerns_others_is_not() -> Result<()
         AdmitReply::Admitted,
         "it was not filled in"
     );
-    // The client asks again where it did not hear the reply.
+    // The client sends the call again if it did not get the reply.
     assert_eq!(
         fixture.store.staged_sales().cut_over(&staged, &new_sale(10, last)).await?,
         CutOverReply::Done
