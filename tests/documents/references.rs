@@ -205,7 +205,8 @@ fn a_wrong_document_would_be_seen() {
 fn each_page_that_shows_commands_has_vouchers_of_its_own() {
     let tree = Tree::read_all();
     let mut pages: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for page in documents(&tree).iter().filter(|page| page.name != HISTORY) {
+    let is_translated = |page: &Document| page.name.contains("zh-CN");
+    for page in documents(&tree).iter().filter(|page| page.name != HISTORY && !is_translated(page)) {
         for voucher in checks::vouchers(page) {
             pages.entry(voucher).or_default().insert(page.name.clone());
         }

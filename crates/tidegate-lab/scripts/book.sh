@@ -24,7 +24,8 @@ install mdbook-mermaid 0.17.1
 # stand at the top, where mdBook wants them.
 rm -rf "$source" target/book
 mkdir -p "$source"
-tar --create --exclude=./target --exclude='./.*' --exclude=./crates --exclude=./tests . | tar --extract --directory "$source"
+{ find . -name '*.md' -not -path './target/*'; find config deploy docs lua migrations -type f; } |
+  tar --create --files-from - | tar --extract --directory "$source"
 mv "$source/docs/book.toml" "$source"
 sed -E 's#\]\(\.\./#](#; t; s#\]\(#](docs/#' "$source/docs/SUMMARY.md" >"$source/SUMMARY.md"
 rm "$source/docs/SUMMARY.md"

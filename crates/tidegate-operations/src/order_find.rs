@@ -1,5 +1,4 @@
-//! Finds the orders of a user or a voucher in MySQL, pending, undelivered and among the dead letters. It changes
-//! nothing.
+//! Finds the orders of a user or a voucher: in MySQL, pending, undelivered and in dead letters. It changes nothing.
 
 use std::collections::HashMap;
 
@@ -308,8 +307,7 @@ impl OrderFindRequest {
 }
 
 impl FoundOrder {
-    /// Creates a found order from an entry in Redis. The time of the entry `came` is shown; `entry` is that of the
-    /// order.
+    /// Creates a found order from an entry in Redis. `came` is the time that is shown, `entry` the order's entry.
     fn in_redis(order: &Order, status: OrderStatus, (came, entry): (EntryId, EntryId)) -> Self {
         Self {
             order: order.id,

@@ -1,5 +1,4 @@
-//! Sessions with MySQL: the host that they connect to, their setup, and the check that all of them use the same
-//! database.
+//! Sessions with MySQL: their host, their setup, and the check that all of them use the same database.
 //!
 //! Several hosts are nodes of one cluster. Sessions use the first of them that accepts writes. If that node is away,
 //! [`Sessions::watch`] switches to another one, and back when the first is well again. Once a process has connected to
@@ -34,8 +33,7 @@ use settings::name_of;
 /// The time after which a lasting refusal is logged again.
 const LOG_AGAIN: Duration = Duration::from_secs(60);
 
-/// The most time between the check of a session's server and the start of the session's age. No network call lies in
-/// between.
+/// The most time between the check of a session's server and the start of the session's age, without network calls.
 const AGE_LAG: Duration = Duration::from_millis(100);
 
 /// The reason why no session could be opened.
@@ -172,8 +170,7 @@ impl Sessions {
         Err(SessionError::NoNode(reasons.join("; ")))
     }
 
-    /// Reads the status of each host, or why it is unknown, with its `name:port`. Does not bind the process to a
-    /// cluster.
+    /// Reads the status of each host, or why it is unknown, with its `name:port`. It binds the process to no cluster.
     pub async fn survey(&self) -> Vec<(String, Result<NodeStatus, String>)> {
         let look = async |at: usize| {
             let looked = self.shared.ask(at, &mut None).await;
@@ -193,8 +190,7 @@ impl Sessions {
             // The test would cost a round trip for each batch. A broken connection shows at the first statement, and
             // the batch is retried.
             .test_before_acquire(false)
-            // The server ends sessions that are silent for too long. Sessions that come near to that are not used
-            // again.
+            // The server ends sessions that are silent for too long. Before that, a session is used no more.
             .idle_timeout(silence / 2)
             .before_acquire(move |_, session| {
                 let is_here = for_old.is_here(session.age, Instant::now());
@@ -212,8 +208,7 @@ impl Sessions {
         pool
     }
 
-    /// Lets new sessions connect to this host, whose server has this status. Sessions with another host are not used
-    /// again.
+    /// Lets new sessions connect to this host, whose server has this status. Sessions with other hosts are not reused.
     fn switch_to(&self, at: usize, status: &NodeStatus) {
         let mut pools = self.pools();
         if self.shared.current.swap(at, Relaxed) != at {
@@ -275,8 +270,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Accepts a server with our database, or returns why it is not accepted. The first cluster that is seen binds the
-    /// process.
+    /// Accepts a server with our database, or returns why not. The first cluster that is seen binds the process.
     fn accept(&self, status: &NodeStatus) -> Result<(), String> {
         let mut state = self.state();
         if let Some(outside) = status.outside_of_group() {

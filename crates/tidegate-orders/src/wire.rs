@@ -275,7 +275,7 @@ impl FieldNames {
     /// The names of the fields that say what an entry is about, whether it is an order or an event. Some names may
     /// occur twice in this list.
     #[must_use]
-    pub fn telling(&self) -> Vec<&str> {
+    pub fn identifying_names(&self) -> Vec<&str> {
         let fields =
             [self.id(), self.user(), self.voucher(), self.quantity(), self.slot(), self.traceparent_field()];
         let names = fields.into_iter().flat_map(|field| [field.name, field.standard]);

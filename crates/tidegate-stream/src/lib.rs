@@ -53,7 +53,7 @@
 //! - [`StreamPruner`], [`ConsumerRemover`], [`ServerClock`], [`MakeClaimable`], [`Leases`]: maintenance of the stream and
 //!   its group, each by a call that the program repeats from time to time.
 //! - [`StreamInspector`], [`GroupInspector`], [`inspect()`], [`Letter`]: reading a stream, its pending list and its
-//! dead letters.
+//!   dead letters.
 //!
 //! # Features
 //!

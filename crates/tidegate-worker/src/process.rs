@@ -36,7 +36,7 @@ impl Process {
 
     /// The same process, with workers that report released units to `sold_out`: for a gate in the same process.
     #[must_use]
-    pub fn telling(self, sold_out: Arc<SoldOut>) -> Self {
+    pub fn with_sold_out(self, sold_out: Arc<SoldOut>) -> Self {
         Self { sold_out: Some(sold_out), ..self }
     }
 

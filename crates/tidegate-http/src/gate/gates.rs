@@ -312,7 +312,7 @@ async fn open(
         }
     };
     partition_list::compare(settings, &redis).await?;
-    let mut redis = redis.telling(sold_out);
+    let mut redis = redis.with_sold_out(sold_out);
     let mut confirming = Vec::new();
     if let Some(confirmation) = settings.confirmation {
         for _ in 0..CONFIRMING {

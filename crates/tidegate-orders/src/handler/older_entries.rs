@@ -233,7 +233,7 @@ impl OlderPendingEntries {
     /// # Errors
     /// If Redis does not answer.
     pub(super) async fn peek(&self, id: EntryId) -> Result<Entry, Outage> {
-        let (stream, names) = (&self.inspector.names().stream, self.fields.telling());
+        let (stream, names) = (&self.inspector.names().stream, self.fields.identifying_names());
         let read = match self.inspector.read(stream, &[id], Read::Fields(&names)).await {
             Err(StreamError::Redis(error)) if error.is_refusal() => Vec::new(),
             read => read.map_err(outage)?,

@@ -167,8 +167,7 @@ impl KnownEvents {
         history.is_none_or(|history| history.row.is_none() && history.refused.is_none())
     }
 
-    /// Whether the verdict on these events depends on an order that is unknown: neither a row nor a refusal of it was
-    /// found.
+    /// Whether the verdict on these events depends on an unknown order, without a row and without a refusal.
     pub(super) fn lacks_row_for(&self, order: &OrderEvents<'_>) -> bool {
         let id = order.first().order;
         let past = self.histories.get(&id).map_or(&[][..], |history| &history.events);
@@ -180,8 +179,7 @@ impl KnownEvents {
 
     /// Orders that MySQL may have lost, with the user and voucher of each event that needs its order. A cancellation
     /// needs none: it may come before its order. An order with a time limit, or one that an event has moved, had a row
-    /// that another program or an operator deleted, so it is not lost. The comparison decides the same, and reports a
-    /// manual change.
+    /// that was deleted manually, so it is not lost. The comparison decides the same, and reports a manual change.
     pub(super) fn perhaps_lost(&self, part: &[&OrderEvents<'_>]) -> Vec<OrderIdentity> {
         let had_row = |order: OrderId| {
             let history = self.histories.get(&order);
@@ -260,9 +258,8 @@ pub(super) fn in_stream_order(
 
 /// Decides the events of some orders, and adds to `changes` what must be written.
 ///
-/// Two orders of one user may end in the same batch, so whether the user may order again follows from all of them
-/// together. If the node is behind the others, events of an order that it does not show wait, as do events of a lost
-/// order.
+/// Two orders of one user may end in one batch, so all of them decide together whether the user may order again. If
+/// the node is behind the others, events of an order that it does not show wait, as do events of a lost order.
 pub(super) fn decide_orders<'a>(
     part: &[&OrderEvents<'a>],
     known: &mut KnownEvents,

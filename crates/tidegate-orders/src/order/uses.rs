@@ -56,7 +56,7 @@ impl Uses {
         self.0.split(' ').filter_map(parse_use)
     }
 
-    /// The uses as text. It contains letters, digits, `_ . : + / = - ,` and spaces, so it needs no escapes in SQL.
+    /// The uses as the text that Redis stores. It contains letters, digits, `_ . : + / = - ,` and spaces, so it needs no escapes in SQL.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

@@ -43,8 +43,8 @@ impl Admissions {
         Self { calls: Arc::new(calls.confirmed(confirmation, connections)), ..self }
     }
 
-    /// As [`super::RedisStore::telling`].
-    pub(super) fn telling(self, sold_out: Arc<SoldOut>) -> Self {
+    /// As [`super::RedisStore::with_sold_out`].
+    pub(super) fn with_sold_out(self, sold_out: Arc<SoldOut>) -> Self {
         Self { sold_out: Some(sold_out), ..self }
     }
 

@@ -80,10 +80,10 @@ impl RedisStore {
     /// The same store, which notes in `sold_out` when Redis refuses an order because units are missing, and when a
     /// release returns units.
     #[must_use]
-    pub fn telling(mut self, sold_out: &Arc<SoldOut>) -> Self {
+    pub fn with_sold_out(mut self, sold_out: &Arc<SoldOut>) -> Self {
         let doors = Arc::make_mut(&mut self.doors);
-        doors.admissions = doors.admissions.clone().telling(Arc::clone(sold_out));
-        doors.releases = doors.releases.clone().telling(Arc::clone(sold_out));
+        doors.admissions = doors.admissions.clone().with_sold_out(Arc::clone(sold_out));
+        doors.releases = doors.releases.clone().with_sold_out(Arc::clone(sold_out));
         self
     }
 

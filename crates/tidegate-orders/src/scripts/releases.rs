@@ -44,8 +44,8 @@ impl Releases {
         }
     }
 
-    /// As [`super::RedisStore::telling`].
-    pub(super) fn telling(self, sold_out: Arc<SoldOut>) -> Self {
+    /// As [`super::RedisStore::with_sold_out`].
+    pub(super) fn with_sold_out(self, sold_out: Arc<SoldOut>) -> Self {
         Self { sold_out: Some(sold_out), ..self }
     }
 

@@ -91,7 +91,7 @@ fn order_handler(
     sold_out: Option<Arc<SoldOut>>,
 ) -> OrderHandler {
     let redis = match sold_out {
-        Some(sold_out) => parts.redis.clone().telling(&sold_out),
+        Some(sold_out) => parts.redis.clone().with_sold_out(&sold_out),
         None => parts.redis.clone(),
     };
     let locks = UserLocks::new(redis.clone(), worker.lock_lease);

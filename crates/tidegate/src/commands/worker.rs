@@ -58,7 +58,7 @@ pub async fn run(settings: &Settings, args: &WorkerArgs) -> anyhow::Result<Exit>
     let settings_of_partitions = settings.processes();
     let sold_out = Arc::new(SoldOut::new(settings.gate.sold_out_for));
     let process = Process::new(&settings_of_partitions, &stop);
-    let process = if args.gate { process.telling(Arc::clone(&sold_out)) } else { process };
+    let process = if args.gate { process.with_sold_out(Arc::clone(&sold_out)) } else { process };
     let views = process.views();
     let pause_switches = views.iter().map(|view| Arc::clone(view.pause_switch())).collect();
     tokio::spawn(pauses.obey(pause_switches));
