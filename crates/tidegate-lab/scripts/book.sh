@@ -20,15 +20,16 @@ install() {
 install mdbook 0.5.4 --no-default-features --features search
 install mdbook-mermaid 0.17.1
 
-# The book has the folders of the repository, so every link between pages and to files works in both. Only the contents
-# stand at the top, where mdBook wants them.
+# The book has the files and folders of the repository, so links to files work, too. A README is the index of its
+# folder. The contents move to the top, where mdBook wants them.
 rm -rf "$source" target/book
 mkdir -p "$source"
-{ find . -name '*.md' -not -path './target/*'; find config deploy docs lua migrations -type f; } |
-  tar --create --files-from - | tar --extract --directory "$source"
+tar --create --exclude=./target --exclude='./.*' . | tar --extract --directory "$source"
 mv "$source/docs/book.toml" "$source"
 sed -E 's#\]\(\.\./#](#; t; s#\]\(#](docs/#' "$source/docs/SUMMARY.md" >"$source/SUMMARY.md"
 rm "$source/docs/SUMMARY.md"
+find "$source" -name '*.md' -exec sed -i -E 's#\]\(docs/SUMMARY\.md\)#](README.md)#; s#\]\((([^)]*/)?)README\.md#](\1index.md#g' {} +
+find "$source" -name README.md -execdir mv README.md index.md \;
 PATH="$tools/bin:$PATH" mdbook-mermaid install "$source" 2>/dev/null
 PATH="$tools/bin:$PATH" mdbook build "$source" >&2
 say "target/book/index.html"
