@@ -194,7 +194,7 @@ async fn prune_stream_says_which_group_holds_it_back_and_deletes_nothing_that_is
         call::<Value>(&client, &format!("XGROUP DESTROY stream.orders {group}")).await;
     }
     let nobody = program.run("prune stream").expect(0);
-    assert!(nobody.stdout.contains("no consumer group whose needs are known"), "{nobody:?}");
+    assert!(nobody.stdout.contains("no consumer group shows which entries"), "{nobody:?}");
     let never = program.run("prune stream --set stream.retention_ms=0").expect(2);
     assert!(never.stderr.contains("--older-than"), "{never:?}");
     program.run("prune stream --set stream.retention_ms=0 --older-than 9d --dry-run").expect(0);

@@ -95,7 +95,7 @@ async fn an_order_is_followed_from_its_admission_to_its_row() {
     let heir = quick(&fixture, "heir").set("WORKER_CLAIM_EVERY_MS", 3_600_000).start();
     heir.says("worker started").await;
     let told = shown(&fixture, &format!("{BIG} --voucher {PLENTY}"), "pending");
-    says(&told, "or at once after a drain");
+    says(&told, "or at once after tidegate consumers drain");
     assert_eq!(commands(&told), ["tidegate consumers drain victim-0"]);
     assert!(heir.stop().await.success());
 

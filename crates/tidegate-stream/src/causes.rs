@@ -49,7 +49,7 @@ struct LoggedKind {
     is_summed_up: bool,
 }
 
-/// The entries that wait for one cause.
+/// The entries that wait because of the same cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitingEntries {
     /// The cause that they wait for.

@@ -2,7 +2,7 @@
 
 use clap::Command;
 
-/// Fills the text after the options of a command, and of all its subcommands, to the width of the terminal. Without
+/// Wraps the text after the options of a command, and of all its subcommands, at the width of the terminal. Without
 /// this, lines that are longer than the terminal would leave a few words alone on the next one.
 pub fn filled(command: Command) -> Command {
     let text = command.get_after_help().map(|text| paragraphs(&text.to_string()));

@@ -27,7 +27,7 @@ pub struct PendingSelectionArgs {
     /// Entries that were in progress at this many worker crashes or more
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
     crashes: Option<u64>,
-    /// Entries that were delivered this often or more since they were last set aside; 1: all that are in progress
+    /// Entries delivered at least this many times since they were last set aside. With 1: all entries in progress
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
     deliveries: Option<u64>,
     /// At most this many, the oldest first

@@ -80,7 +80,7 @@ impl ForgottenOrders {
     }
 }
 
-/// Whether a reply to a request with a key may mean that Redis has lost the order of that request.
+/// Whether a reply to a request with an idempotency key may mean that Redis has lost the order of that request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LostOrderCheck {
     /// Redis knows an order of this user, or a second one that a worker released. MySQL is always asked.

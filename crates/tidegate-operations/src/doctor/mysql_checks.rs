@@ -108,7 +108,7 @@ fn check_strictness(findings: &mut Findings, facts: &ServerFacts) {
         findings.ok("sql_mode is strict");
     } else {
         findings.warning(
-            "sql_mode is not strict: other programs' bad values are cut to fit (our sessions set it)",
+            "sql_mode is not strict: MySQL cuts bad values of other programs to fit (Tidegate's sessions are strict)",
             "add STRICT_TRANS_TABLES to sql_mode",
         );
     }

@@ -44,7 +44,7 @@ struct Refused {
 }
 
 impl SoldOut {
-    /// Remembers a refusal for the time `lasts` after the request was sent; 0: never.
+    /// Creates a memory that keeps a refusal for `lasts`, counted from the request. With 0, it keeps nothing.
     #[must_use]
     pub fn new(lasts: Duration) -> Self {
         Self { lasts, vouchers: Mutex::new(Vouchers { by_id: HashMap::new(), most: FEW }) }

@@ -56,7 +56,7 @@ pub struct NodeBehind {
     pub reason: String,
 }
 
-/// The reason why the absence of a row decides nothing now.
+/// The reason why a missing row does not prove now that the order was not written.
 #[derive(Debug, thiserror::Error)]
 pub enum CatchUpError {
     /// The node lags behind the cluster.

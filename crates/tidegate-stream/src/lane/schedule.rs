@@ -129,7 +129,7 @@ impl Schedule {
         self.own_after = last;
     }
 
-    /// Notes that the own pending entries were counted.
+    /// Notes that this lane's own pending entries were counted.
     pub(crate) fn counted(&mut self, are_all_known: bool) {
         self.own_count = false;
         if !are_all_known {

@@ -111,7 +111,7 @@ impl Reader {
         self.read(client, count, None, READ_MARGIN.saturating_mul(replies)).await
     }
 
-    /// Reconnects after a read that timed out: its connection may have lost the read, and a new one may not. No task
+    /// Reconnects after a read that timed out: the old connection may have lost the read; a new one may work. No task
     /// waits for the new connection, because while Redis is unavailable it takes as long as the outage, which has to be
     /// reported now.
     pub(crate) fn reconnect_after(&self, client: &Client, error: &StreamError) {

@@ -38,8 +38,8 @@ cluster of MySQL, it waits until its node has caught up. It exits with 1 if
   - an entry that is no order was acknowledged and not buried
   - Redis offers units that MySQL does not have
   - the stock in Redis is not the sum of its journal, if that is complete
-  - a counter of a limit, or the slots of a user, do not match the orders that hold them, or
-    orders hold more than a limit allows
+  - a counter of a limit, or the orders that a user may hold, differ from the live orders, or
+    live orders exceed a limit
   - a key has a value of the wrong kind
   - Redis holds no stock and no order of a sale that is on, although MySQL has units left and
     orders that came through Redis
@@ -53,9 +53,9 @@ search.
 
 An oversell risk is the number of units that Redis offers beyond the stock that MySQL will have once everything in
 flight and dead is written. The number in the table is exact only while nothing changes. A sentence below the table
-names an oversell risk only if both stocks were still the same in a second reading. The number is negative after
-refusals for lack of stock are released. To avoid false alarms in a busy sale, the failure counts only certain units:
-those of vouchers that lua/admit.lua sells, without the units of orders that their journal does not know.";
+names an oversell risk only if neither stock has changed between two readings. The number is negative after orders that
+MySQL refused for lack of stock are released. To avoid false alarms in a busy sale, the audit fails only because of
+certain units: those of vouchers that lua/admit.lua sells, without the units of orders that are in no journal.";
 
 /// The arguments of `tidegate audit`.
 #[derive(Args, Debug)]

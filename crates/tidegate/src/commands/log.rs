@@ -39,7 +39,7 @@ A command that changes something writes two log lines: one when it begins, one w
 The first is shown if there is no second, because the command is still running or was killed. Outcomes: began, done,
 partly, refused, stopped (by a signal), failed. Counts of 0 appear only in --json.
 
-With --follow, the command prints every new line, as JSON one object a line, until Ctrl-C. The log keeps about 10000
+With --follow, the command prints each new line until Ctrl-C; with --json, one object a line. The log keeps about 10000
 lines.";
 
 /// The arguments of `tidegate log`.

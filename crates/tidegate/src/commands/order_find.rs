@@ -93,8 +93,8 @@ fn left_out(what: SearchGap) -> String {
     match what {
         SearchGap::Orders => "there are more orders than --limit".to_owned(),
         SearchGap::Vouchers => format!(
-            "of the vouchers that have orders in MySQL and no buyers in Redis, only those among the {VOUCHER_LIMIT} \
-             with the highest ids were searched"
+            "some vouchers have orders in MySQL and no buyers in Redis: of these, only those among the \
+             {VOUCHER_LIMIT} with the highest ids were searched"
         ),
         SearchGap::Pending(looked_at) => only_the_first(looked_at, "pending entry"),
         SearchGap::Unread(looked_at) => only_the_first(looked_at, "unread entry"),

@@ -45,7 +45,7 @@ pub struct OrderReleaseUnpaidArgs {
     /// The reason, in one word
     #[arg(long, value_name = "WORD")]
     reason: Option<EventText>,
-    /// How long to wait while workers record nothing
+    /// Give up if workers record no event for this long
     #[arg(long = "for", value_name = "SPAN", value_parser = times::parse_span, default_value = WAIT_TEXT)]
     wait: Duration,
     #[command(flatten)]

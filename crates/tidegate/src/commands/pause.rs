@@ -36,8 +36,8 @@ is loaded later is not paused. If there is no stock, it changes nothing and exit
 reading within 2 s. A worker that is started later does not read either. Heartbeats continue, and entries that are set
 aside stay with their worker. tidegate status shows the pause.
 
-You may pause twice. With --for or --reason, a new pause of the workers replaces the old one. tidegate resume with the
-same flag ends a pause.";
+Pausing again does no harm. With --for or --reason, a new pause of the workers replaces the old one. tidegate resume
+with the same flag ends a pause.";
 
 /// The arguments of `tidegate pause`.
 #[derive(Args, Debug)]

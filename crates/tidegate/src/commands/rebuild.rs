@@ -38,7 +38,7 @@ pub struct RebuildArgs {
     /// All vouchers whose sale has not ended, except those that were never loaded or ordered
     #[arg(long)]
     all: bool,
-    /// Do not wait for these workers: units of their orders in progress may be sold twice, and then refused
+    /// Do not wait for these workers: their units in progress may be sold again, and MySQL then refuses orders
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     despite_workers: Vec<String>,
     #[command(flatten)]

@@ -29,15 +29,15 @@ Examples:
 
 Ends the sale for good, in MySQL first, then in Redis. From then on, requests for orders are refused with reply 5
 (over), and the voucher cannot be loaded, changed by add or take, or rebuilt. Existing orders stay, and are processed as
-before. Workers remove its keys from Redis after the first comparison that begins reconcile.remove_delisted_after_s
-after this or later, and finds that both stores agree. If the command fails half-way, run it again to complete it. Exits
+before. Workers wait for the time reconcile.remove_delisted_after_s. After the first comparison that then finds no
+difference, they remove the keys from Redis. If the command fails half-way, run it again to complete it. Exits
 with 1 if MySQL has no row of the voucher, or if a change of its stock is unfinished.
 
 With --remove-keys, the command removes the keys of a delisted voucher at once. It first compares this voucher in both
 stores. It removes nothing, prints why, and exits with 1 if
   - the stores differ
   - an order or event of the voucher waits for workers
-  - a dead letter of the voucher has not ended
+  - a dead letter of the voucher was not requeued, cancelled or dropped
 Afterwards, requests for orders are refused with reply 3 (no stock), and events of its orders change MySQL only.";
 
 /// The arguments of `tidegate voucher delist`.

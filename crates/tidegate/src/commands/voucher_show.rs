@@ -33,7 +33,7 @@ The groups of units are:
   unpaid, paid, used  in orders with this status
   refunding           in orders whose payment is being refunded
   released            by orders that ended
-  on hand             loaded less used
+  on hand             loaded minus used
 The view tidegate_voucher_units in MySQL has the same columns.
 
 Exits with 1 if neither store knows the voucher.";
@@ -188,7 +188,8 @@ fn without_row(
     let requeue = format!("tidegate dead requeue --reason unknown_voucher --voucher {voucher}");
     if is_taken {
         return format!(
-            "{has_none}; {are}, which were taken in Redis. Its row needs a stock of the unsold units and theirs: {}; then {requeue}",
+            "{has_none}; {are}, which were taken in Redis. Its row needs the unsold units and the units of these letters as \
+             its stock: {}; then {requeue}",
             insert(left + dead.units)
         );
     }

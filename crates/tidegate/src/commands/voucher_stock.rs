@@ -90,7 +90,7 @@ struct StockAdjustmentArgs {
     /// The number of units
     #[arg(long, value_name = "UNITS", value_parser = clap::value_parser!(i64).range(1..=MAX_STOCK), allow_negative_numbers = true)]
     units: i64,
-    /// Only if the initial stock in MySQL is this number: then repeating the command changes the stock only once
+    /// Change the stock only if the initial stock in MySQL is this number, so that a repeated command changes nothing
     #[arg(long, value_name = "UNITS")]
     initial_stock: Option<i64>,
     #[command(flatten)]
@@ -113,8 +113,8 @@ pub struct StockTransferArgs {
     /// The number of units
     #[arg(long, value_name = "UNITS", value_parser = clap::value_parser!(i64).range(1..=MAX_STOCK), allow_negative_numbers = true)]
     units: i64,
-    /// Only if the initial stock of the --from region in MySQL is this number: then repeating the command moves the
-    /// units only once
+    /// Move the units only if the initial stock of the --from region in MySQL is this number, so that a repeated
+    /// command does not move them again
     #[arg(long, value_name = "UNITS")]
     initial_stock: Option<i64>,
     #[command(flatten)]

@@ -82,7 +82,7 @@ struct Movement {
 }
 
 impl JournalSum {
-    /// Begins a sum with the snapshot, before the journal is read.
+    /// Begins a sum with the totals of the snapshot. The notes of the journal are added later.
     #[must_use]
     pub const fn new(snapshot: JournalSnapshot) -> Self {
         Self {

@@ -25,11 +25,11 @@ however often you run the command.
 Some letters stay:
   - a letter whose order is written in MySQL
   - a letter that holds no order
-  - a letter whose order id belongs to another user, by the journal or by MySQL
+  - a letter whose order id belongs to another user, according to the journal or MySQL
   - a letter whose cancelled row MySQL refuses (a foreign key, a check)
 
-Exits with 1 if letters stay. Ctrl-C ends the command between two pages with exit code 6; it then prints how to
-continue.";
+Exits with 1 if letters stay. Ctrl-C ends the command after the letters in progress, with exit code 6; it then prints
+how to continue.";
 
 /// The arguments of `tidegate dead cancel`.
 #[derive(Args, Debug)]

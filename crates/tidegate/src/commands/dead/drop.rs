@@ -23,15 +23,15 @@ Use it for letters that hold no units to release:
   - letters whose order id belongs to another order (their reason is id_taken, or the journal
     names another user)
 
-It deletes the letter, and the rest of its entry in the stream. A deleted letter cannot be restored: export it first.
+It deletes the letter, and its entry if the stream still has it. A deleted letter cannot be restored: export it first.
 
 Some letters stay:
   - a letter with an order that is not written: see tidegate dead requeue and tidegate dead cancel
   - an event about money (paid, refunding, refunded, refund_failed): see tidegate dead requeue
-  - a letter whose order took units, by the journal: see tidegate dead cancel
+  - a letter whose order has taken units, according to the journal: use tidegate dead cancel
 
-Exits with 1 if letters stay. Ctrl-C ends the command between two pages with exit code 6; it then prints how to
-continue.";
+Exits with 1 if letters stay. Ctrl-C ends the command after the letters in progress, with exit code 6; it then prints
+how to continue.";
 
 /// The arguments of `tidegate dead drop`.
 #[derive(Args, Debug)]

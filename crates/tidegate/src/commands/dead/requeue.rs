@@ -33,8 +33,8 @@ Some letters stay:
 If another command cancels the order at the same moment, the order is released and not written. Two requeues at once,
 or the same one again, put a letter back only once.
 
-Exits with 1 if letters stay. Ctrl-C ends the command between two pages with exit code 6; it then prints how to
-continue.";
+Exits with 1 if letters stay. Ctrl-C ends the command after the letters in progress, with exit code 6; it then prints
+how to continue.";
 
 /// The arguments of `tidegate dead requeue`.
 #[derive(Args, Debug)]

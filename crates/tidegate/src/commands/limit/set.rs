@@ -51,7 +51,7 @@ pub struct LimitSetArgs {
     /// count together
     #[arg(long, value_name = "NAME", default_value = "*", value_parser = parse_subject)]
     subject: Subject,
-    /// The time window: order (units of each), sale, day, month, or a span such as 10m
+    /// The time window: order (the units of one order), sale, day, month, or a span such as 10m
     #[arg(long, value_name = "WINDOW", value_parser = parse_window, required_unless_present = "rate", conflicts_with = "rate")]
     window: Option<Window>,
     /// The offset from UTC at which days and months begin
@@ -63,10 +63,10 @@ pub struct LimitSetArgs {
     /// The most units in the window
     #[arg(long, value_name = "UNITS", value_parser = parse_most, conflicts_with = "rate")]
     units: Option<u32>,
-    /// The rate of admissions, such as 5/1s, evenly spread. Admissions are not returned to it when an order ends
+    /// The rate of admissions, such as 5/1s, evenly spread. An order that ends frees no admission
     #[arg(long, value_name = "ORDERS/SPAN", value_parser = parse_rate)]
     rate: Option<TypedRate>,
-    /// With --rate: the most admissions at once after a pause
+    /// With --rate: the most admissions at once after a quiet time
     #[arg(long, value_name = "ORDERS", default_value = "1", requires = "rate")]
     burst: NonZeroU32,
     #[command(flatten)]

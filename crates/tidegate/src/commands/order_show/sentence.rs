@@ -241,7 +241,8 @@ fn pending(report: &OrderReport, entry: &EntryRecord, claim_idle_ms: u64) -> Str
         (Some(idle_ms), true) => {
             let left = seconds(i64::try_from(claim_idle_ms.saturating_sub(*idle_ms)).unwrap_or(0));
             format!(
-                "{holds}, and is gone: another worker takes it in about {left:.0} s, or at once after a drain."
+                "{holds}, and is gone: another worker takes it in about {left:.0} s, or at once after \
+                 tidegate consumers drain."
             )
         }
     }

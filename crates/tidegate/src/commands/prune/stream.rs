@@ -38,7 +38,7 @@ impl PlanText for StreamPrunePlan {
         let Self { stream, length, entries, .. } = self;
         if self.no_group {
             return format!(
-                "{stream}: nothing can be deleted, because it has no consumer group whose needs are known"
+                "{stream}: nothing can be deleted, because no consumer group shows which entries are still needed"
             );
         }
         let held = self.held_by.as_ref().map_or_else(String::new, |RetainedBy { group, id, why }| {
