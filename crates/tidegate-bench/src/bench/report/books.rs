@@ -1,4 +1,4 @@
-//! The section "Books" of the report.
+//! The section "Rebuild and comparison" of the report.
 
 use std::fmt::Write;
 
@@ -9,7 +9,7 @@ use crate::bench::{headlines::show, results::ServerResults};
 pub fn books(server: &ServerResults) -> String {
     let Some(books) = &server.books else { return String::new() };
     let mut text =
-        "\n### Books\n\n| orders of one voucher | compared | peak memory | rebuilt | peak memory |\n\
+        "\n### Rebuild and comparison\n\n| orders of one voucher | compared | peak memory | rebuilt | peak memory |\n\
                     |--:|--:|--:|--:|--:|\n"
             .to_owned();
     let mib = |kib: u64| show(kib as f64 / 1024.0);

@@ -17,7 +17,7 @@ pub fn cost(server: &ServerResults) -> String {
         return String::new();
     };
     let mut text = format!(
-        "\n### What an order costs\n\n{orders} orders, Redis with `appendfsync always`. Processor time an order in µs, log \
+        "\n### The cost against a bare insert\n\n{orders} orders, Redis with `appendfsync always`. Processor time an order in µs, log \
          bytes an order:\n\n| | MySQL | Redis | worker | all | redo log | binary log | orders/s |\n\
          |---|--:|--:|--:|--:|--:|--:|--:|\n"
     );
@@ -81,9 +81,9 @@ fn cases(cases: &[CaseResult]) -> String {
 
 fn held_voucher(held: &HeldVoucher) -> String {
     format!(
-        "\nAnother session holds one voucher's row, and half of {} entries are of it: the other vouchers' orders are \
-         written at {}/s, {} of their rate while nothing is held ({}/s); {} of {} while it was held. The first of \
-         them is written after {} s; from then on it is {} of their rate.\n",
+        "\nAnother session locks one voucher's row, and half of {} entries are of it. The orders of the other vouchers are \
+         written at {}/s, {} of their rate without the lock ({}/s): {} of {} during the lock. The first of them is \
+         written after {} s. From then on, the rate is {} of that without the lock.\n",
         held.entries,
         show(held.held_per_s),
         show(held.share()),
@@ -98,12 +98,12 @@ fn held_voucher(held: &HeldVoucher) -> String {
 fn long_hold(hold: &LongHold) -> String {
     let others = match hold.others_after_s {
         Some(seconds) => format!("were written after {} s", show(seconds)),
-        None => "were not written meanwhile".to_owned(),
+        None => "were not written during the lock".to_owned(),
     };
     format!(
-        "\nAnother session holds the rows of 20 of 40 vouchers for {} s, with {} entries in the stream: the orders of the \
-         other 20 {others}. `/livez` was asked {} times and said no {} times. Everything was written {} s after the \
-         rows were free.\n",
+        "\nAnother session locks the rows of 20 of 40 vouchers for {} s, with {} entries in the stream. The orders of the \
+         other 20 {others}. `/livez` was asked {} times, and was not OK {} times. Everything was written {} s after \
+         the rows were free.\n",
         show(hold.held_s),
         hold.entries,
         hold.livez_asked,
@@ -115,8 +115,8 @@ fn long_hold(hold: &LongHold) -> String {
 fn large_entries(large: &LargeEntries) -> String {
     let mib = |kib: u64| show(kib as f64 / 1024.0);
     format!(
-        "\n{} entries with a field of 64 KiB: the worker held {} MiB at most ({} entries/s); {} MiB when they are small at \
-         first and large from the middle on.\n",
+        "\n{} entries with a field of 64 KiB: the worker has {} MiB at most ({} entries/s), and {} MiB if the first half of \
+         the entries is small.\n",
         large.entries,
         mib(large.all_large_peak_kib),
         show(large.all_large_per_s),
@@ -127,7 +127,7 @@ fn large_entries(large: &LargeEntries) -> String {
 fn cluster(cluster: &ClusterResult) -> String {
     format!(
         "\nThree workers on three nodes ({}), {} entries of one voucher: {}/s, {} of one worker on one node of the same \
-         cluster ({}/s). Of all orders that were acknowledged, {} are not in the table of each node.\n",
+         cluster ({}/s). {} acknowledged orders are not in the table of each node.\n",
         cluster.kind,
         cluster.entries,
         show(cluster.three_workers_per_s),
