@@ -305,7 +305,7 @@ async fn conclude(
         promised.len() - lost
     );
     println!(
-        "Of these, {} were paid, {} cancelled, and {} expired; {} ended in another way than their owners wanted.",
+        "Of these, {} were paid, {} cancelled, and {} expired; {} ended differently from what their buyers did.",
         ends.count(Then::Pays),
         ends.count(Then::Cancels),
         ends.count(Then::Forgets),

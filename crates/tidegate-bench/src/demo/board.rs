@@ -79,7 +79,7 @@ impl Board {
         } else if self.last_line.get().elapsed() >= LINE_EVERY {
             self.last_line.set(Instant::now());
             self.say(&format!(
-                "{clicks} clicks, {admitted} admitted; {written} orders in MySQL, {paid} paid, {unpaid} not yet"
+                "{clicks} clicks, {admitted} admitted; {written} orders in MySQL, {paid} paid, {unpaid} unpaid"
             ));
         }
         if sales.is_sold_out() && !self.is_sold_out.replace(true) {
