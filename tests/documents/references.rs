@@ -130,6 +130,22 @@ fn the_ways_in_can_be_read_at_one_sitting() {
 }
 
 #[test]
+fn the_pages_of_docs_do_not_grow() {
+    let tree = Tree::read_all();
+    let is_counted = |path: &&str| {
+        path.starts_with("docs/")
+            && !["docs/benchmarks/", "docs/zh-CN/"].iter().any(|it| path.starts_with(it))
+    };
+    let words =
+        tree.paths_of(".md").filter(is_counted).map(|path| tree.read(path).split_whitespace().count());
+    let words: usize = words.sum();
+    assert!(
+        (10_000..=MOST_WORDS).contains(&words),
+        "docs/ has {words} words: say each fact once, and link to it"
+    );
+}
+
+#[test]
 fn every_promise_of_the_architecture_has_a_section_that_names_its_tests() {
     let tree = Tree::read_all();
     assert_none(checks::promises(&tree.read(ARCHITECTURE), &tree.read("docs/invariants.md")));
