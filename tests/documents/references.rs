@@ -22,6 +22,9 @@ pub const PART_OF_GENERATED: &str = "crates/tidegate-bench/src/bench/method.md";
 /// The page with the replies of `lua/admit.lua` and with `XADD`.
 const PRODUCERS: &str = "docs/producers.md";
 
+/// The most words of `docs/`, without the generated pages and the translations.
+const MOST_WORDS: usize = 45_000;
+
 /// The first page for maintainers.
 const ARCHITECTURE: &str = "ARCHITECTURE.md";
 
