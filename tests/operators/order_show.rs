@@ -341,7 +341,7 @@ async fn an_order_that_waits_for_a_lock_says_whose_it_is() {
     fixture.open_sale().await;
     let worker = quick(&fixture, "w").start();
     for (order, lock, told) in [
-        (80, "SET lock:order:80 shop", "which shop holds and which never ends"),
+        (80, "SET lock:order:80 shop", "which shop holds; it never ends"),
         (81, "HSET lock:order:81 a 1", "whose lock is no string"),
     ] {
         fixture.call(lock).await;

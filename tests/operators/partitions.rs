@@ -87,7 +87,7 @@ async fn a_sale_over_partitions_is_seen_and_changed_as_a_whole() {
     let end = audit.stdout.trim_end().lines().next_back().expect("a verdict");
     assert_eq!(
         end,
-        "All 3 partitions: it holds: 6 admitted orders that Redis knows, none lost, none doubled, nothing oversold."
+        "All 3 partitions hold: 6 admitted orders that Redis knows, none lost, none doubled, nothing oversold."
     );
     let whole = of_all(&program.run("audit --json").expect(0).stdout);
     assert!(whole["holds"] == true && whole["admitted"] == 6 && whole["unknown"] == json!([]), "{whole}");

@@ -322,7 +322,7 @@ impl OrderCounter {
         self.admissions.bury(entry, order);
     }
 
-    /// Adds a note of an incomplete journal, after the entries of the stream.
+    /// Adds a note of an incomplete journal. All entries of the stream must have been added before.
     pub(crate) fn add_movement(&mut self, voucher: VoucherId, order: OrderId, note: &JournalNote) {
         let (followed, movement) = (self.followed.entry(voucher).or_default(), movement(note));
         followed.has_journal = true;

@@ -69,8 +69,8 @@ pub(crate) struct Remainder {
 }
 
 impl Table {
-    /// Creates a table for about this number of differences. Another `seed` finds differences that one seed misses by
-    /// bad luck.
+    /// Creates a table for about this number of differences. With bad luck, one `seed` misses a
+    /// difference, and another finds it.
     pub(crate) fn new(differences: usize, seed: u64) -> Self {
         let third = (differences / 2).max(64);
         Self { cells: vec![Cell::default(); third * 3], seed, counts: None }

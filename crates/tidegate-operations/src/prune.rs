@@ -82,7 +82,7 @@ impl PruneCounts {
         count.get_or_insert_default()
     }
 
-    /// Returns the counts of each kind, with the noun for one item. None: not requested.
+    /// Returns the count of each kind, with the singular word for it. None: not requested.
     #[must_use]
     pub const fn by_noun(&self) -> [(Option<PruneCount>, &'static str); 3] {
         [(self.refusals, "refusal"), (self.events, "event"), (self.dead_letters, "dead letter")]

@@ -39,7 +39,7 @@ impl VoucherStores {
         Ok(Self { redis: redis.clone(), mysql: mysql.clone() })
     }
 
-    /// Returns the MySQL of the vouchers.
+    /// Returns the pool of MySQL that has the vouchers.
     #[must_use]
     pub const fn mysql(&self) -> &MySqlPool {
         &self.mysql

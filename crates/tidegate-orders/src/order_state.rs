@@ -147,8 +147,8 @@ pub fn row_fact(history: &History) -> RowFact {
     history.row.map_or(RowFact::None, |row| RowFact::Own(state(row)))
 }
 
-/// Whether the order was cancelled or expired at some time. A later payment may have moved it since, but pays for
-/// nothing.
+/// Whether the order was cancelled or expired at some time. A later payment may have changed its status, but
+/// does not make it valid.
 #[must_use]
 pub fn was_cancelled(history: &History) -> bool {
     let is_now = history.row.is_some_and(|row| matches!(row.status, CANCELLED | REFUNDING) && !row.has_slot);

@@ -89,7 +89,7 @@ impl Cause {
         Self { kind, key, first: RetryOrder::Oldest }
     }
 
-    /// Returns the shared cause, for entries of a kind that has too many causes to keep apart.
+    /// Returns one common cause, for a kind of entries that has too many different causes.
     pub(crate) const fn shared(self) -> Self {
         Self { key: 0, ..self }
     }

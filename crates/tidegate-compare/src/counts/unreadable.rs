@@ -47,7 +47,7 @@ impl UnreadableEntries {
         self.followed.extend(followed.iter().map(|old| (*old, entry)));
     }
 
-    /// Adds a dead letter without an order, by all entries that it had.
+    /// Adds a dead letter that has no order, under the id of each entry that it came from.
     pub(crate) fn add_dead(&mut self, entries: &[EntryId]) {
         let Some((entry, followed)) = entries.split_last() else { return };
         self.states.insert(*entry, State::Dead);

@@ -33,7 +33,7 @@ pub enum NotComparedReason {
 }
 
 impl NotCompared {
-    /// The reason in a sentence, with the owner.
+    /// The reason in a sentence, with the voucher or campaign that has the limit.
     #[must_use]
     pub fn sentence(&self) -> String {
         let owner = self.owner;

@@ -38,7 +38,7 @@ pub(super) struct OrderWithUses {
     pub(super) made_ms: Option<i64>,
 }
 
-/// An order that was released. Its note does not have its uses.
+/// An order that was released. Its note in the journal does not say which limits it used.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReleasedOrder {
     pub(super) order: OrderId,

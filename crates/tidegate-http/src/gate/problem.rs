@@ -78,7 +78,7 @@ problems! {
     UnknownEncoding 415 "unknown-encoding" "The gate does not support the encoding of the body": "Send the body as it is, without `Content-Encoding`."
     BadInput 422 "bad-input" "The request has invalid values": "The member `errors` lists the invalid members by their JSON pointers, with reasons; `detail` is about a header."
     MissingSubject 422 "missing-subject" "A limit needs a subject that was not sent": "The member `subject` names it: send it among `subjects`."
-    OtherRequest 422 "other-request" "This Idempotency-Key belongs to another request": "A key stands for one request of a user for a voucher, with its units and subjects. Another request takes another key."
+    OtherRequest 422 "other-request" "This Idempotency-Key belongs to another request": "An Idempotency-Key stands for one request of a user for a voucher, with its units and subjects. Another request takes another key."
     TooFast 429 "too-fast" "A rate refuses the order": "The member `limit` names the rate. Come again after Retry-After; `retryAfterMs` says it to the millisecond."
     TooManyAttempts 429 "too-many-attempts" "Too many attempts": "Redis was not called. The member `subject` names the subject that is counted; without it, the address of the caller is counted. Come again after Retry-After; `retryAfterMs` says it to the millisecond."
     Busy 503 "busy" "Orders come faster than they can be written": "Workers are too far behind, or no worker is alive. Nothing was ordered: ask again later."

@@ -112,7 +112,7 @@ fn check_settings(findings: &mut Findings, host: &str, status: &NodeStatus) {
     if status.fact("wsrep_trx_fragment_size").parse().is_ok_and(|size: u64| size > 0) {
         findings.warning(
             format!("{host}: wsrep_trx_fragment_size is set: pieces of a batch lock rows on all nodes before its COMMIT"),
-            "SET GLOBAL wsrep_trx_fragment_size = 0; a batch is small",
+            "SET GLOBAL wsrep_trx_fragment_size = 0; batches are small and need no fragments",
         );
     }
     if status.fact("group_replication_unreachable_majority_timeout") == "0" {

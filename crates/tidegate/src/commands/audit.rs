@@ -37,15 +37,14 @@ cluster of MySQL, it waits until its node has caught up. It exits with 1 if
   - an order is neither live nor cancelled
   - an entry that is no order was acknowledged and not buried
   - Redis offers units that MySQL does not have
-  - the stock in Redis is not the sum of its journal, if that is complete
+  - the journal is complete, and the stock in Redis is not the number that it gives
   - a counter of a limit, or the orders that a user may hold, differ from the live orders, or
     live orders exceed a limit
   - a key has a value of the wrong kind
   - Redis holds no stock and no order of a sale that is on, although MySQL has units left and
     orders that came through Redis
 
-Redis may not know orders from before Tidegate, orders of other programs, and orders of sales that are over. That is no
-failure. Redis may also have lost an order of a sale that it still holds, for example in a failover. The audit only
+Orders from before Tidegate, of other programs, and of sales that are over can be missing in Redis. That is no failure. Redis may also have lost an order of a sale that it still holds, for example in a failover. The audit only
 counts such orders. tidegate reconcile finds and repairs them.
 
 To find vouchers that MySQL does not know, the audit searches all keys of Redis for journals. --voucher avoids that
@@ -150,7 +149,7 @@ impl Whole {
         match self.holds {
             Some(true) => {
                 format!(
-                    "All {all} partitions: it holds: {orders} that Redis knows, none lost, none doubled, nothing oversold."
+                    "All {all} partitions hold: {orders} that Redis knows, none lost, none doubled, nothing oversold."
                 )
             }
             None => format!(

@@ -38,7 +38,7 @@ pub const WAIT_TEXT: &str = "30s";
 const KINDS: [(EventKind, &str); 6] = [
     (
         EventKind::Paid,
-        "The order was paid. A second payment (another ref), or one of an order that cannot be paid, has to be refunded",
+        "The order was paid. A second payment (another ref), or a payment for an order that cannot be paid, has to be refunded",
     ),
     (
         EventKind::Cancelled,

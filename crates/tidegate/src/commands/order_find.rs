@@ -29,8 +29,8 @@ Examples:
   tidegate order find --voucher 7 --limit 20 --json | jq -r .orders[].order
 
 Searches MySQL (orders and refusals), the buyers of vouchers, pending and unread entries, and the dead letters. Without
---voucher, it searches all keys of Redis for vouchers with buyers. In addition, it searches the vouchers that have
-orders in MySQL, those with the highest ids, whether they have a row or not. `tidegate order show` shows all details of
+--voucher, it searches all keys of Redis for vouchers with buyers. It also searches the vouchers that have
+orders in MySQL, the highest ids first, even if a voucher has no row. `tidegate order show` shows all details of
 an order.
 
 Exits with 1 if nothing was found. It prints what it did not search.";
@@ -51,7 +51,7 @@ pub struct OrderFindArgs {
     /// At most this many orders, the newest first
     #[arg(long, value_name = "NUMBER", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=10_000))]
     limit: u16,
-    /// The most pending entries, unread entries and dead letters to search, each
+    /// Search at most this many pending entries, this many unread entries and this many dead letters
     #[arg(long, value_name = "NUMBER", default_value_t = SCAN, value_parser = clap::value_parser!(u64).range(1..))]
     scan: u64,
     #[command(flatten)]

@@ -28,7 +28,7 @@ Examples:
   tidegate order wait 693106606080001 --for 0s --json | jq -r .state
 
 Queries MySQL, and Redis while MySQL does not know the order. --voucher names the journal to search. Without it, the
-journals of the 16 vouchers with the highest ids are searched. While it waits, the command prints once the place of the
+journals of the 16 vouchers with the highest ids are searched. When it begins to wait, the command prints the place of the
 order in the queue, and an estimate of when its turn comes. It does not need the stream of results.
 
 States: waiting, confirmed (written, not paid), paid, used, refunding, refunded, cancelled, expired, refused, released,

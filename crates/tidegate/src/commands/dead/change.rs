@@ -183,8 +183,8 @@ fn reason(blocker: LetterBlocker) -> &'static str {
         LetterBlocker::Foreign => "not a letter of tidegate: another program wrote it there",
         LetterBlocker::HoldsOrder => "an order that is not written: requeue or cancel it",
         LetterBlocker::OrderIsDead => {
-            "its order is a dead letter, too, and does not go back now: requeue that, which takes its events along, or \
-             cancel it first"
+            "its order is a dead letter, too: first requeue the order, which requeues its events, too, or cancel the \
+             order"
         }
         LetterBlocker::HoldsPayment => "money was paid or refunded, and no other record says so: requeue it",
         LetterBlocker::HoldsUnits => {

@@ -32,8 +32,8 @@ Redis checks limits in the step that takes the stock. With the first limit, the 
 so that a script that does not know limits cannot bypass them. From then on, producers have to use
 lua/admit_limited.lua.
 
-If you give the name of an existing limit, the command changes that limit. Another subject or window counts from zero.
-With other numbers, counting continues. If the voucher is loaded and its sale is not over, the command asks first. It
+If you give the name of an existing limit, the command changes that limit. If you change
+its subject or window, counting starts from zero. If you change only numbers, counting continues. If the voucher is loaded and its sale is not over, the command asks first. It
 names the callers that the new limit refuses because they use lua/admit.lua or send no such subject.
 
 See docs/buying-limits.md. If the command fails half-way, run it again to complete it.";
@@ -44,11 +44,11 @@ See docs/buying-limits.md. If the command fails half-way, run it again to comple
 pub struct LimitSetArgs {
     #[command(flatten)]
     owner: OwnerArgs,
-    /// The name that refusals give: 1 to 32 of a-z 0-9 _, beginning with a letter
+    /// The name of the limit, which a refused caller gets: 1 to 32 of a-z 0-9 _, beginning with a letter
     #[arg(id = "limit", long = "name", value_name = "NAME", value_parser = parse_name)]
     name: SubjectName,
-    /// The subject to count by: user, or a name under which callers send a value, such as phone. By default, all orders
-    /// count together
+    /// The subject to count for: user, or a name for which callers send a value, such as phone. By default, one count
+    /// for all orders
     #[arg(long, value_name = "NAME", default_value = "*", value_parser = parse_subject)]
     subject: Subject,
     /// The time window: order (the units of one order), sale, day, month, or a span such as 10m

@@ -268,7 +268,7 @@ fn in_progress(records: &OrderRecords, deliveries: u64) -> String {
         || "never ends by itself (see docs/runbook/entries-are-set-aside.md#a-lock-is-stuck)".to_owned(),
         |ms| format!("ends in {:.0} s unless it is renewed", seconds(ms)),
     );
-    format!("and waits for the lock of its user, which {holder} holds and which {ends}")
+    format!("and waits for the lock of its user, which {holder} holds; it {ends}")
 }
 
 fn released_only(records: &OrderRecords) -> String {

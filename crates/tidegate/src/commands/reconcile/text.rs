@@ -146,7 +146,7 @@ fn sentence(kind: DifferenceKind, total: u64, units: i64, totals: &VoucherTotals
         DifferenceKind::LimitUsesMismatch => {
             format!("{} of limits that differ from what orders hold", counted(total, "counter"))
         }
-        DifferenceKind::SlotsMismatch => format!("{users} whose slots are not those of the orders they hold"),
+        DifferenceKind::SlotsMismatch => format!("{users} whose slots do not match their orders"),
         DifferenceKind::LimitPassed => {
             format!(
                 "{}: orders hold more than the limit allows, and it was not lowered since",
