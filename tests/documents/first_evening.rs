@@ -1,12 +1,15 @@
-//! docs/first-evening.md, typed from its first line to its last: each output that it shows is seen.
+//! The pages that a newcomer types from the first line to the last: each command works, and each output is seen.
 
 use crate::{
     fixture::{Fixture, Worker},
-    references::run_line,
+    markdown::Document,
+    references::{run_line, shell},
+    terminal::Terminal,
     tree::Tree,
 };
 
 const PAGE: &str = "docs/first-evening.md";
+const SELLERS: &str = "docs/sell.md";
 /// The address of the gate on the page.
 const GATE: &str = "127.0.0.1:8434";
 
@@ -92,4 +95,28 @@ async fn the_first_evening_goes_as_its_page_says() {
     assert_eq!(outputs, 6, "the page shows six outputs");
     evening.stop_worker().await;
     assert!(evening.gate.expect("the gate runs").stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_seller_types_the_page_and_agrees_to_each_question() {
+    let fixture = Fixture::with_own_mysql().await;
+    fixture.add_users().await;
+    let worker = fixture.worker("w").start();
+    worker.says("worker started").await;
+    let page = Document::parse(SELLERS, &Tree::read_all().read(SELLERS));
+    let mut shown = String::new();
+    for line in page.shell.iter().flat_map(|block| block.lines()) {
+        if line.contains("order event") {
+            fixture.settled().await;
+        }
+        let (code, output) = Terminal::start(&shell(&fixture, line)).says_yes();
+        assert_eq!(code, 0, "{line}: {output}");
+        shown += &output;
+    }
+    for promised in ["would be admitted now", "order 693106606090001: admitted", "offered"] {
+        assert!(shown.contains(promised) && page.text.contains(promised), "{promised:?}: {shown}");
+    }
+    let [order] = &fixture.orders().await[..] else { panic!("one order is written") };
+    assert_eq!(order.user, 9001);
+    assert!(worker.stop().await.success());
 }

@@ -284,8 +284,13 @@ fn type_in(fixture: &Fixture, line: &str) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// Runs a line of shell at the top of the repository, as the users of `config/` with the least rights that it needs.
+/// Runs a line of shell, and returns its output.
 pub fn run_line(fixture: &Fixture, line: &str) -> Output {
+    shell(fixture, line).output().expect("bash runs")
+}
+
+/// A shell for a line, at the top of the repository, as the users of `config/` with the least rights that it needs.
+pub fn shell(fixture: &Fixture, line: &str) -> Command {
     let (redis, mysql) = match line {
         line if line.starts_with("redis-cli ") => ("tidegate-producer", "tidegate-reader"),
         line if line.contains("migrate") => ("tidegate-operator", "tidegate-owner"),
@@ -297,5 +302,5 @@ pub fn run_line(fixture: &Fixture, line: &str) -> Output {
     shell.args(["-euc", line]).current_dir(Tree::root()).env("PATH", path);
     shell.env("TIDEGATE_REDIS_URL", fixture.redis_url_of(redis));
     shell.env("TIDEGATE_MYSQL_URL", fixture.mysql_url_of(mysql));
-    shell.output().expect("bash runs")
+    shell
 }
