@@ -1227,7 +1227,7 @@ async fn the_row_that_a_voucher_lacks_is_told_with_its_stock() {
     let shown = program.run("voucher show --voucher 999 --json").expect(0).json();
     let hint = shown["hints"][0].as_str().expect("a hint");
     assert!(
-        hint.contains("there are 3 dead letters of it, with 3 units, which were taken in Redis"),
+        hint.contains("there are 3 dead letters with orders for 3 units of it, which were taken in Redis"),
         "{hint}"
     );
     let insert = &hint[hint.find("INSERT").expect("a statement")..];

@@ -73,7 +73,7 @@ async fn a_refusal_goes_only_where_no_entry_no_letter_and_no_journal_names_its_o
     sql(&fixture, "UPDATE tidegate_refusal SET at = NOW() WHERE order_id = 14").await;
     let line = "prune refusals --older-than 90d";
     assert!(
-        program.run(&format!("{line} --yes")).expect(0).stdout.contains("3 as old stay"),
+        program.run(&format!("{line} --yes")).expect(0).stdout.contains("3 of the same age must stay"),
         "the stream names them"
     );
     assert_eq!(numbers(&fixture, REFUSALS).await, [11, 12, 13, 14]);
@@ -86,7 +86,7 @@ async fn a_refusal_goes_only_where_no_entry_no_letter_and_no_journal_names_its_o
     program.run(&format!("pending bury {entry} --why test --yes")).expect(0);
     trim(&fixture).await;
     let plan = program.run(&format!("{line} --dry-run")).expect(0);
-    assert!(plan.stdout.contains("1 refusal would go; 2 as old stay"), "{plan:?}");
+    assert!(plan.stdout.contains("1 refusal would go; 2 of the same age must stay"), "{plan:?}");
     assert_eq!(numbers(&fixture, REFUSALS).await.len(), 4, "a dry run deletes nothing");
     assert_eq!(pruned(&program, line, "refusals"), (1, 2));
     assert_eq!(numbers(&fixture, REFUSALS).await, [12, 13, 14]);
@@ -136,7 +136,7 @@ async fn events_of_ended_orders_go_but_for_payments_and_the_last_and_both_sides_
     assert_eq!(pruned_none(&program, line), "0 events would go");
     grow_old(&fixture).await;
     assert!(
-        pruned_none(&program, line).starts_with("0 events would go; 13 as old stay"),
+        pruned_none(&program, line).starts_with("0 events would go; 13 of the same age must stay"),
         "the stream names them"
     );
     trim(&fixture).await;

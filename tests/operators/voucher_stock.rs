@@ -1,5 +1,5 @@
-//! Tests of `tidegate voucher add` and `tidegate voucher take`: both sides change by the same number, once, in spite of
-//! kills and outages.
+//! Tests of `tidegate voucher add` and `tidegate voucher take`: both stores change by the same number, once, in spite
+//! of kills and outages.
 
 use std::process::{Child, Stdio};
 
@@ -76,7 +76,7 @@ async fn units_are_added_and_taken_beside_workers_and_the_audit_holds() {
         assert_eq!((&done["outcome"], &done["units"]), (&json!("changed"), &json!(500)), "{done}");
         program.run("audit").expect(0);
         let done = program.run("voucher take --voucher 7 --units 300 --yes").expect(0);
-        assert!(done.stdout.contains("300 units taken on both sides"), "{done:?}");
+        assert!(done.stdout.contains("300 units taken in both stores"), "{done:?}");
         program.run("audit").expect(0);
     };
     tokio::join!(buying, changing);
@@ -113,7 +113,7 @@ async fn the_same_typed_again_changes_nothing_unless_it_is_meant() {
     }
     let before = "voucher add --voucher 7 --units 500 --initial-stock 1000 --yes";
     let done = program.run(before).expect(0);
-    assert!(done.stdout.contains("both sides have it already"), "{done:?}");
+    assert!(done.stdout.contains("both stores have it already"), "{done:?}");
     assert_eq!(stocks(&fixture).await, (1_500, 1_500, 1_500));
     program.run("voucher add --voucher 7 --units 500 --initial-stock 1500 --yes").expect(0);
     let refused = program.run(before).expect(1);
@@ -200,7 +200,7 @@ async fn what_a_store_refuses_for_certain_leaves_nothing_half_done() {
     fixture.call("CONFIG SET maxmemory 0").await;
     for (verb, left) in changes {
         let done = program.run(&format!("voucher {verb} --voucher 7 --units 1 --yes")).expect(0);
-        assert!(done.stdout.contains("on both sides"), "nothing is left to complete: {done:?}");
+        assert!(done.stdout.contains("in both stores"), "nothing is left to complete: {done:?}");
         assert_eq!(stocks(&fixture).await, (left, left, left), "{verb}");
     }
 }

@@ -1,4 +1,4 @@
-//! Tests of `tidegate voucher transfer`: units move from one region to another on both sides, or stay, in spite of
+//! Tests of `tidegate voucher transfer`: units move from one region to another in both stores, or stay, in spite of
 //! kills and outages.
 
 use std::{
@@ -86,7 +86,7 @@ async fn units_move_from_one_region_to_another_and_the_same_typed_again_moves_no
     assert!(again.stdout.contains("once more: tidegate voucher transfer"), "{again:#?}");
     assert!(again.stdout.contains("--units 400 --initial-stock 600"), "{again:#?}");
     let done = program.run(&format!("{MOVE} --initial-stock 1000 --yes")).expect(0);
-    assert!(done.stdout.contains("both sides have it already"), "{done:#?}");
+    assert!(done.stdout.contains("both stores have it already"), "{done:#?}");
     assert_eq!(stocks(&fixture).await, same(600, 900));
     program.run(&format!("{MOVE} --initial-stock 600 --yes")).expect(0);
     assert_eq!(stocks(&fixture).await, same(200, 1_300));
@@ -257,7 +257,7 @@ async fn a_move_is_not_made_twice_because_the_region_that_got_has_changed_since(
     let again = program.run(&format!("{MOVE} --yes")).expect(1);
     assert!(again.stdout.contains("--units 400 --initial-stock 600"), "{again:#?}");
     let done = program.run(&format!("{MOVE} --initial-stock 1000 --yes")).expect(0);
-    assert!(done.stdout.contains("both sides have it already"), "{done:#?}");
+    assert!(done.stdout.contains("both stores have it already"), "{done:#?}");
     assert_eq!(stocks(&fixture).await, same(600, 907));
     program.run(&format!("{MOVE} --initial-stock 600 --yes")).expect(0);
     assert_eq!(stocks(&fixture).await, same(200, 1_307));

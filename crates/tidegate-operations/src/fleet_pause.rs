@@ -122,7 +122,7 @@ impl FleetPause {
     }
 }
 
-/// Pauses the workers, or replaces the pause `before`. False: there was no pause before, and another operator has
+/// Pauses the workers, or replaces the pause `before`. Returns false if `before` is None, but another operator has
 /// paused the workers in the meantime.
 ///
 /// # Errors

@@ -306,7 +306,7 @@ impl OrderHandler {
                     if reply == ReleaseReply::NotAdmitted && self.limited_log.is_shown("not_admitted") {
                         tracing::warn!(
                             order = %release.order, voucher = %release.voucher, %entry,
-                            "units went back in MySQL only: a complete journal does not hold the order as admitted"
+                            "units were released in MySQL only: by its complete journal, the order was not admitted"
                         );
                     }
                     if reply == ReleaseReply::NoSale {
@@ -336,7 +336,7 @@ impl OrderHandler {
             if !delisted.contains(&release.voucher) && self.limited_log.is_shown("no_stock") {
                 tracing::warn!(
                     order = %release.order, voucher = %release.voucher, %entry,
-                    "units went back in MySQL only: Redis holds no key of the sale"
+                    "units were released in MySQL only: Redis holds no key of the sale"
                 );
             }
         }

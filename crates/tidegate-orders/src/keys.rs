@@ -135,7 +135,7 @@ impl Keys {
         })
     }
 
-    /// The key of the units left of a voucher without limits.
+    /// The key that holds how many units of a voucher without limits are left.
     #[must_use]
     pub fn stock(&self, voucher: VoucherId) -> Key {
         fill(&self.templates.stock, "<voucher>", voucher)
@@ -164,7 +164,7 @@ impl Keys {
         vec![self.stock(voucher), self.buyers(voucher), self.voucher(voucher), self.journal(voucher)]
     }
 
-    /// The key of the units left of a voucher with limits.
+    /// The key that holds how many units of a voucher with limits are left.
     #[must_use]
     pub fn limited(&self, voucher: VoucherId) -> Key {
         fill(&self.templates.limited, "<voucher>", voucher)

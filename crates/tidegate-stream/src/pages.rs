@@ -96,8 +96,8 @@ pub struct EntriesById<'a> {
 }
 
 impl EntriesById<'_> {
-    /// Reads the next page, with None for each entry that does not exist; None instead of a page: all entries were
-    /// read.
+    /// Reads the next page, in which each entry that does not exist is None. Returns None instead of a page if all
+    /// entries were read.
     ///
     /// # Errors
     /// As for every call of [`StreamInspector`].

@@ -185,7 +185,7 @@ pub enum OrderCommand {
     Wait(OrderWaitArgs),
     /// Append an event to orders: paid, cancelled, used or refunded
     Event(OrderEventArgs),
-    /// Count orders by day or hour, next to the order ids that were handed out
+    /// Count orders by day or hour, and compare with the number of order ids that were handed out
     Count(OrderCountArgs),
     /// Cancel the overdue unpaid orders of a voucher, so that their units are on sale again
     ReleaseUnpaid(OrderReleaseUnpaidArgs),
@@ -198,7 +198,7 @@ pub enum PendingCommand {
     List(PendingListArgs),
     /// Show one pending entry with all its fields
     Show(PendingShowArgs),
-    /// Move entries that must not be written to the dead letters
+    /// Move entries to the dead letters, so that no worker writes them to MySQL
     Bury(PendingBuryArgs),
 }
 

@@ -36,11 +36,11 @@ async fn units_are_added_to_a_sale_that_is_on_and_taken_from_it() {
     operator
         .types("The stock is wrong", "tidegate voucher show --voucher 119\ntidegate voucher add", &[])
         .succeeds()
-        .shows(&["500 units added on both sides", "from 1000 to 1500"]);
+        .shows(&["500 units added in both stores", "from 1000 to 1500"]);
     operator
         .types("The stock is wrong", "tidegate voucher take", &[])
         .succeeds()
-        .shows(&["300 units taken on both sides"]);
+        .shows(&["300 units taken in both stores"]);
     fixture.caller_log.write(|pages| _ = pages.loaded.insert(119, 1_200));
     fixture.settled().await;
     assert_eq!((fixture.mysql_stock(119).await, fixture.redis_stock(119).await), (1_110, Some(1_110)));

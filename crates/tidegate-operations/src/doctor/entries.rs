@@ -20,9 +20,9 @@ pub(super) async fn check(settings: &SystemSettings, findings: &mut Findings, re
     if let Some(error) = misread.first() {
         findings.warning(
             format!(
-                "of the newest {}, {} no order as [fields] has it: {error}",
+                "of the newest {}, {} other field names than [fields]: {error}",
                 counted(newest.len() as u64, "entry"),
-                if misread.len() == 1 { "1 is".to_owned() } else { format!("{} are", misread.len()) },
+                if misread.len() == 1 { "1 has".to_owned() } else { format!("{} have", misread.len()) },
             ),
             "set these names and restart the workers; then, for the buried entries: tidegate dead requeue --reason missing_field",
         );

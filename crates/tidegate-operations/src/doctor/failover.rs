@@ -164,7 +164,7 @@ pub(super) async fn check_sizes(
     let Ok(info) = info_of(redis).await else { return };
     let valkey = value(&info, "valkey_version");
     if !valkey.is_empty() && connect::version(valkey) >= MOVES_SLOTS_WHOLE {
-        findings.ok("its slots move whole, however large (CLUSTER MIGRATESLOTS)");
+        findings.ok("it moves each slot as a whole, whatever its size (CLUSTER MIGRATESLOTS)");
         return;
     }
     let stream: u64 = redis.pool().xlen(settings.stream.name.as_str()).await.unwrap_or(0);

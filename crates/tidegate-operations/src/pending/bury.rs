@@ -1,4 +1,4 @@
-//! Moves pending entries that must not be written to the dead letters.
+//! Moves pending entries to the dead letters, so that no worker writes them to MySQL.
 
 use std::collections::HashMap;
 

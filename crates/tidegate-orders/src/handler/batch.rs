@@ -195,7 +195,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Traces that the orders were written with these verdicts, or that writing failed without any.
+    /// Traces that the orders were written, with the verdict on each, or that writing failed (no verdicts).
     pub fn trace_writing(&mut self, stage: Stage, verdicts: &[Verdict]) {
         if let Some(trace) = &mut self.trace {
             trace.writing = Some(stage);

@@ -114,7 +114,7 @@ impl OrderHandler {
                 Ok(ReleaseReply::ReleasedWithoutStock) if self.limited_log.is_shown("no_stock") => {
                     tracing::warn!(
                         order = %release.order, voucher = %release.voucher, %entry,
-                        "the units of an order that has ended went back in MySQL only: no stock is loaded in Redis"
+                        "the units of an order that has ended were released in MySQL only: no stock is loaded in Redis"
                     )
                 }
                 Ok(_) => {}

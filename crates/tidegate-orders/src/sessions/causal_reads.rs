@@ -143,7 +143,7 @@ impl CausalReads {
         }
     }
 
-    /// Whether a wait in vain must be logged: it does not follow another one closely.
+    /// Whether this wait in vain must be logged: yes, unless another one came shortly before.
     pub(crate) fn is_news(&self) -> bool {
         let before = self.waits().logged.replace(Instant::now());
         before.is_none_or(|at| at.elapsed() > IN_A_ROW)

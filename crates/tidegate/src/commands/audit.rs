@@ -50,11 +50,11 @@ counts such orders. tidegate reconcile finds and repairs them.
 To find vouchers that MySQL does not know, the audit searches all keys of Redis for journals. --voucher avoids that
 search.
 
-An oversell risk is the number of units that Redis offers beyond the stock that MySQL will have once everything in
-flight and dead is written. The number in the table is exact only while nothing changes. A sentence below the table
-names an oversell risk only if neither stock has changed between two readings. The number is negative after orders that
-MySQL refused for lack of stock are released. To avoid false alarms in a busy sale, the audit fails only because of
-certain units: those of vouchers that lua/admit.lua sells, without the units of orders that are in no journal.";
+The oversell risk is the number of units that Redis offers beyond the stock in MySQL. Orders in flight and dead letters
+count as written. The number in the table is exact only while nothing changes. A sentence below the table names an
+oversell risk only if neither stock has changed between two readings. The number is negative after orders that MySQL
+refused for lack of stock are released. To avoid false alarms in a busy sale, the audit fails only because of certain
+units: those of vouchers that lua/admit.lua sells, without the units of orders that are in no journal.";
 
 /// The arguments of `tidegate audit`.
 #[derive(Args, Debug)]
@@ -212,8 +212,8 @@ fn text(report: &AuditReport) -> String {
     let others: u64 = report.vouchers.iter().map(|voucher| voucher.offences.other_differences).sum();
     if others > 0 {
         parts.push(format!(
-            "Both stores differ in {} that loses and doubles nothing: `tidegate reconcile` names them.",
-            counted(others, "more way")
+            "The stores have {}. Nothing is lost or doubled by that: `tidegate reconcile` shows what differs.",
+            counted(others, "other difference")
         ));
     }
     parts.extend(report.counters_not_compared.iter().map(|not| format!("Not known: {}.", not.sentence())));

@@ -28,8 +28,8 @@ system with partitions, the entries of all partitions are sorted by their ids, e
 tidegate replay --file runs the entries. The export changes nothing in Redis, and never overwrites a file. If there is
 nothing to write, it creates no file. It stops at the last entry that exists now, even if --to is later.
 
-Ctrl-C ends the command after a complete line with exit code 6; it then prints how to continue. A second Ctrl-C ends it
-at once. With --out, it prints a report; with --json, as JSON.";
+On Ctrl-C, the command completes the current line, prints how to continue, and exits with 6. A second Ctrl-C ends it at
+once. With --out, it prints a report; with --json, as JSON.";
 
 /// The arguments of `tidegate export`.
 #[derive(Args, Debug)]
@@ -39,7 +39,7 @@ pub struct ExportArgs {
     /// milliseconds
     #[arg(long, value_name = "TIME|ID", value_parser = times::parse_point, allow_hyphen_values = true)]
     from: Point,
-    /// The last entry, in the same formats: a whole day ends at the next date
+    /// The last entry, in the same formats; for a whole day, give the date of the next day
     #[arg(long, value_name = "TIME|ID", value_parser = times::parse_point, allow_hyphen_values = true)]
     to: Point,
     #[command(flatten)]

@@ -20,7 +20,7 @@ Examples:
   tidegate order count --by hour --days 2 --voucher 7
   tidegate order count --by day --days 31 --json | jq '.counts[] | {from_ms, orders}'
 
-Days and hours are in UTC, by the second within the order id, as Tidegate makes ids. By day and over all vouchers, the
+The time of an order is the time inside its id (in UTC), if Tidegate made the id. By day and over all vouchers, the
 table also shows how many ids were handed out. An id without an order belongs to a refused caller, to an order that is
 in flight or dead, or to a lost order. tidegate audit tells which.";
 

@@ -42,7 +42,7 @@ const KINDS: [(EventKind, &str); 6] = [
     ),
     (
         EventKind::Cancelled,
-        "An unpaid order is cancelled: its units are on sale again, and its user may buy again. A paid order is refunded instead",
+        "An unpaid order is cancelled: its units are on sale again, and its user may buy again. For a paid order, use `refunding` and `refunded`",
     ),
     (EventKind::Used, "A paid order was used"),
     (EventKind::Refunding, "The payment is being refunded. The order keeps its units until `refunded`"),
@@ -65,8 +65,7 @@ Examples:
 
 Appends the event to the stream and waits until a worker has recorded it. Exits with 1 if the event was rejected, if it
 is a payment that has to be refunded, or if it was not recorded within --for. An event that was not recorded in time
-stays in the stream, and workers record it later. MySQL has to know the order. If it does not yet, or the order will
-never be written, name its owner with --user and --voucher.
+stays in the stream, and workers record it later. If MySQL does not know the order, give --user and --voucher.
 
 Two events with the same --ref are the same event: you may run the command again, and nothing changes twice. Each line
 of --file is ORDER or ORDER,REF; for a refund also ORDER,REF,PAYMENT. If one line cannot be appended, no line is. Ctrl-C

@@ -11,8 +11,8 @@ Examples:
   tidegate partitions show
   tidegate partitions show --json | jq 'select(.agrees | not) | .tag'
 
-Shows each partition of stream.partitions, even if the system keeps another list, or its list is being changed. Exits
-with 1 if a partition keeps another list than stream.partitions.";
+Shows the partitions of the setting stream.partitions, even if Redis has another list of the system, or the list is
+being changed. Exits with 1 if a partition keeps another list than stream.partitions.";
 
 /// The arguments of `tidegate partitions show`.
 #[derive(Args, Debug)]

@@ -1,4 +1,4 @@
-//! The command `tidegate pending bury`: moves pending entries that must not be written to the dead letters.
+//! The command `tidegate pending bury`: moves pending entries to the dead letters, so that no worker writes them.
 
 use clap::Args;
 use tidegate_compare::text::{counted, printable};

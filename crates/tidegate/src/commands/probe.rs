@@ -27,7 +27,7 @@ For Kubernetes' exec probes and Docker's HEALTHCHECK. It sends a request to admi
 the configuration of the worker, and must run on the same machine or in the same container. Exits with 1 if the worker
 answers no, or does not answer within 5 s.
 
-`livez` decides on restarts: it stays at 0 while a store is away. `readyz` does not.";
+While a store is away, `livez` still exits with 0, and `readyz` with 1. So restart a worker only because of `livez`.";
 
 /// The arguments of `tidegate probe`.
 #[derive(Args, Debug)]
@@ -42,7 +42,7 @@ pub struct ProbeArgs {
 /// The pages that can be requested.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Page {
-    /// Are the lanes of the worker running?
+    /// Are the worker's loops (lanes) running?
     Livez,
     /// Do both stores answer, and does the consumer group exist?
     Readyz,

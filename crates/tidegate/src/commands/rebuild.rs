@@ -21,9 +21,9 @@ Examples:
   tidegate rebuild --voucher 7 --yes
 
 Use it if Redis is empty or older than MySQL. For each voucher, it restores buyers, journal, stock and sale window from
-MySQL, the stream, the dead letters and the rest of the journal. Gates and workers keep running: lanes set a voucher
-aside for the seconds that its rebuild takes. The new stock is that of MySQL, less the units of orders that MySQL does
-not know yet.
+MySQL, the stream, the dead letters and the rest of the journal. Gates and workers keep running: workers set the orders
+of a voucher aside while it is rebuilt, for seconds. The new stock is that of MySQL, less the units of orders that MySQL
+does not know yet.
 
 First it raises the counter of order ids, and waits until every worker has settled its entries in progress. If the
 command is killed, run it again. Exits with 1 if it did not change a voucher, and prints why. Then see: tidegate audit";

@@ -62,7 +62,7 @@ pub struct ReplayArgs {
     #[arg(long, value_name = "TIME|ID", value_parser = times::parse_point, allow_hyphen_values = true)]
     #[arg(required_unless_present = "file")]
     from: Option<Point>,
-    /// The last entry, in the same formats: a whole day ends at the next date
+    /// The last entry, in the same formats; for a whole day, give the date of the next day
     #[arg(long, value_name = "TIME|ID", value_parser = times::parse_point, allow_hyphen_values = true)]
     #[arg(required_unless_present = "file")]
     to: Option<Point>,

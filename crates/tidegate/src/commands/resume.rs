@@ -28,12 +28,12 @@ Examples:
   tidegate resume --voucher 7 --yes
   tidegate resume --expirations --dry-run
 
-Ends a pause of `tidegate pause` with the same flag: without a flag of all sales, with --workers of all workers, with
---voucher of one voucher. A voucher that was paused with --voucher stays paused, even if `tidegate pause` has paused all
-others as well: only --voucher resumes it. If nothing is paused, the command does nothing.
+Without a flag, ends the pause of all sales; with --workers, that of all workers; with --voucher, that of one voucher. A
+voucher that was paused with --voucher stays paused, even if `tidegate pause` has paused all others as well: only
+--voucher resumes it. If nothing is paused, the command does nothing.
 
 Exits with 1 in these cases:
-  - only pauses are left that another flag ends
+  - the remaining pauses need another flag
   - Redis does not know the voucher
   - another command has changed the pause of the workers meanwhile
 

@@ -29,13 +29,13 @@ Examples:
   tidegate voucher load --voucher 7 --stock 1000 --begin \"2026-11-20 10:00\" --end \"2026-11-20 12:00\"
   tidegate voucher load --voucher 7 --stock 1000 --begin 2026-11-20T10:00:00Z --pay-within 15m
 
-Writes the MySQL row, then the Redis keys. If the voucher is or was on sale in either store, it changes nothing and
-exits with 1. It asks only if it would overwrite the rest of an ended sale, or other times in MySQL. If it fails
-half-way, run it again to complete it. If the voucher is already loaded and no order was placed since, it reports that
-and exits with 0.
+Writes the MySQL row, then the Redis keys. If it fails half-way, run it again to complete it. If the voucher is or was
+on sale in either store, it changes nothing and exits with 1, except in two cases. If this sale is already loaded and no
+order was placed since, it reports that and exits with 0. If an ended sale has no orders, it can be overwritten. It asks
+only if it would overwrite such an ended sale, or a begin or end in MySQL that differs.
 
-Orders that lua/admit.lua did not admit, such as those of XADD alone, took no units from a stock that was loaded without
---no-journal. So they are not released to it.";
+Without --no-journal, only orders that lua/admit.lua admitted count as taken from the stock in Redis. The units of other
+orders, such as those of XADD alone, are never released to that stock.";
 
 /// The arguments of `tidegate voucher load`.
 #[derive(Args, Debug)]

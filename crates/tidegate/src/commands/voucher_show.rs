@@ -184,7 +184,7 @@ fn without_row(
     if dead.letters == 0 {
         return format!("{has_none}. Its row needs a stock of all loaded units: {}", insert(left));
     }
-    let are = format!("{} of it, with {}", letters_text(dead), counted(dead.units, "unit"));
+    let are = format!("{} with orders for {} of it", letters_text(dead), counted(dead.units, "unit"));
     let requeue = format!("tidegate dead requeue --reason unknown_voucher --voucher {voucher}");
     if is_taken {
         return format!(

@@ -202,7 +202,7 @@ impl PlanText for StockChangeState {
                 )
             }
             (StockOutcome::DoneBefore, _) => {
-                format!("both sides have it already ({begun}){initial}; nothing was done")
+                format!("both stores have it already ({begun}){initial}; nothing was done")
             }
             (StockOutcome::Refused, _) => refused_text(self),
             _ => format!("{} would be {}{}", units(self), done(self), details(self, stocks_text)),
@@ -217,7 +217,7 @@ impl ReportText for StockChangeState {
         let text = match self.outcome {
             StockOutcome::Changed => {
                 let details = details(self, |_| String::new());
-                format!("{} {} on both sides{details}{since}", units(self), done(self))
+                format!("{} {} in both stores{details}{since}", units(self), done(self))
             }
             StockOutcome::Completed => format!(
                 "the unfinished {} is complete ({}){}; nothing more was done{since}",

@@ -109,7 +109,7 @@ impl StockChangeRequest {
         match (self.initial_stock, done) {
             (None, Some(last)) => Err(StockRefusal {
                 reason: format!(
-                    "the last change of {name} was the same, and both sides have it ({})",
+                    "this change of {name} was already made in both stores ({})",
                     described(last)
                 ),
                 instead: Some(Instead::OnceMore(self.with_initial_stock(initial))),

@@ -22,8 +22,8 @@ Writes one letter a line, oldest first. `entry` and `fields` are those of tidega
 --file can run them; `dead` says why the entry was buried. Without ids or filters, it writes all letters. It changes
 nothing in Redis, and never overwrites a file.
 
-Ctrl-C ends the command after a complete line with exit code 6; it then prints how to continue. A second Ctrl-C ends it
-at once. With --out, it prints a report; with --json, as JSON.";
+On Ctrl-C, the command completes the current line, prints how to continue, and exits with 6. A second Ctrl-C ends it at
+once. With --out, it prints a report; with --json, as JSON.";
 
 /// The arguments of `tidegate dead export`.
 #[derive(Args, Debug)]

@@ -44,7 +44,7 @@ fn lines(counts: &PruneCounts, what: &str) -> String {
         let PruneCount { purged, kept } = count?;
         let kept = match kept {
             0 => String::new(),
-            kept => format!("; {kept} as old stay, because something may still need them"),
+            kept => format!("; {kept} of the same age must stay, because something may still need them"),
         };
         Some(format!("{} {what}{kept}", counted(purged, noun)))
     };
