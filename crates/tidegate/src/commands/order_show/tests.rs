@@ -297,14 +297,14 @@ fn what_is_in_flight_says_who_has_it_and_when_it_goes_on() {
         &lock(Some("shop"), None),
         &around(),
         OrderStatus::Pending,
-        "which shop holds and which never ends",
+        "which shop holds; it never ends",
         &[],
     );
     says(
         &lock(None, Some(9_000)),
         &around(),
         OrderStatus::Pending,
-        "whose lock is no string holds and which ends in 9 s",
+        "whose lock is no string holds; it ends in 9 s",
         &[],
     );
     let own = OrderRecords { entries: vec![held(true, Some(5), 1)], ..lock(Some("tidegate-0"), Some(9_000)) };
