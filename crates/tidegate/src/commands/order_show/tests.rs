@@ -293,13 +293,7 @@ fn what_is_in_flight_says_who_has_it_and_when_it_goes_on() {
         let lock = LockRecord { holder: holder.map(str::to_owned), ends_in_ms };
         OrderRecords { lock: Some(lock), ..with(held(true, Some(5), 0)) }
     };
-    says(
-        &lock(Some("shop"), None),
-        &around(),
-        OrderStatus::Pending,
-        "which shop holds; it never ends",
-        &[],
-    );
+    says(&lock(Some("shop"), None), &around(), OrderStatus::Pending, "which shop holds; it never ends", &[]);
     says(
         &lock(None, Some(9_000)),
         &around(),
