@@ -94,7 +94,9 @@ fn a_tiny_run_has_every_section_and_can_be_compared() {
     }
 
     let report = fs::read_to_string(folder.path().join("README.md")).unwrap();
-    for heading in ["## Targets", "### The cost against a bare insert", "### The gate over HTTP", "### Trouble"] {
+    for heading in
+        ["## Targets", "### The cost against a bare insert", "### The gate over HTTP", "### Trouble"]
+    {
         assert!(report.contains(heading), "no {heading} in {report}");
     }
     for chart in ["mariadb-writers.svg", "mariadb-latency.svg"] {
