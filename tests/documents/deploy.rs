@@ -8,7 +8,6 @@ mod redis_users;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
-    net::SocketAddr,
     path::Path,
     process::Command,
     time::Duration,
@@ -117,10 +116,7 @@ fn is_found(selector: &Selector, samples: &BTreeMap<String, f64>) -> bool {
 
 /// The metrics page of a gate after it has refused two units of voucher 1.
 async fn page_of_gate_that_refused(gate: &Worker) -> Page {
-    gate.says("gate listens address=").await;
-    let log = gate.log();
-    let address = log.split("gate listens address=").nth(1).expect("it was said");
-    let address: SocketAddr = address.split_whitespace().next().expect("it").parse().expect("an address");
+    let address = gate.gate_address().await;
     let body = r#"{"voucherId":"1","userId":"9","quantity":2}"#;
     let head = "POST /orders HTTP/1.1\r\nHost: gate\r\nConnection: close\r\nContent-Type: application/json";
     let request = format!("{head}\r\nContent-Length: {}\r\n\r\n{body}", body.len());

@@ -42,17 +42,9 @@ pub struct Answer {
     pub body: Value,
 }
 
-/// The address on which a gate listens, as its log names it.
-pub async fn listening(gate: &Worker) -> SocketAddr {
-    gate.says("gate listens address=").await;
-    let log = gate.log();
-    let address = log.split("gate listens address=").nth(1).expect("it was said");
-    address.split_whitespace().next().expect("an address").parse().expect("an address")
-}
-
 /// The address of a gate without TLS that has reached Redis.
 pub async fn address_of(gate: &Worker) -> SocketAddr {
-    let address = listening(gate).await;
+    let address = gate.gate_address().await;
     until("it has reached Redis", || async {
         ask(address, Method::GET, "/readyz", &[], "").await.status == 200
     })

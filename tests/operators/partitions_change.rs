@@ -26,7 +26,7 @@ use tokio::time::sleep;
 
 use crate::{
     fixture::{Fixture, WorkerPlan, redis_pool, until},
-    http_gate::{address_of, ask, listening, post},
+    http_gate::{address_of, ask, post},
     program::{Program, Run},
     sale::sql,
 };
@@ -507,7 +507,7 @@ async fn a_gate_keeps_its_list_if_a_change_ends_early_and_one_of_a_partition_say
     let gate = system.worker("all", from).set("GATE_LISTEN", "127.0.0.1:0").start_as("gate");
     let alone = system.worker("alone", from).set("GATE_LISTEN", "127.0.0.1:0");
     let alone = alone.start_with(&["--partition", "1", "gate"]);
-    let (address, of_alone) = (address_of(&gate).await, listening(&alone).await);
+    let (address, of_alone) = (address_of(&gate).await, alone.gate_address().await);
     all_reached(address).await;
     system.buy_at(address).await;
     // Without a worker, the change stays at its first step.

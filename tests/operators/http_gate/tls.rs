@@ -29,7 +29,7 @@ use tokio_rustls::{
     },
 };
 
-use super::{Answer, ask, ask_on, listening};
+use super::{Answer, ask, ask_on};
 use crate::{
     fixture::{Fixture, Worker, WorkerPlan, until},
     order_event::operator,
@@ -89,7 +89,7 @@ fn plan(fixture: &Fixture, shown: &Certificates) -> WorkerPlan {
 }
 
 async fn ready(gate: &Worker, client: &TlsConnector) -> SocketAddr {
-    let address = listening(gate).await;
+    let address = gate.gate_address().await;
     until("it has reached Redis", || async {
         ask_tls(client, address, "/readyz").await.is_ok_and(|answer| answer.status == 200)
     })

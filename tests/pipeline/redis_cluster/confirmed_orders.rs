@@ -270,10 +270,7 @@ impl Drill {
 async fn gate(fixture: &ClusterFixture, name: &str) -> (Worker, SocketAddr) {
     let plan = fixture.worker(name).set("GATE_LISTEN", "127.0.0.1:0").set("GATE_WAIT_REPLICAS", 1);
     let gate = plan.set("GATE_WAIT_MS", 100).set("REDIS_COMMAND_TIMEOUT_MS", 1_000).start_as("gate");
-    gate.says("gate listens address=").await;
-    let log = gate.log();
-    let address = log.split("gate listens address=").nth(1).and_then(|rest| rest.split_whitespace().next());
-    let address = address.expect("an address").parse().expect("an address");
+    let address = gate.gate_address().await;
     (gate, address)
 }
 
