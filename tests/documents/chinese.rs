@@ -1,6 +1,9 @@
 //! Each Chinese page has the headings, the code, the tables, the commands and the links of its English page.
 
-use crate::{markdown::Document, tree::Tree};
+use crate::{
+    markdown::{Document, Part, parts},
+    tree::Tree,
+};
 
 const FOLDER: &str = "docs/zh-CN/";
 
@@ -9,7 +12,7 @@ fn english(path: &str) -> Option<String> {
     match path.strip_prefix(FOLDER) {
         Some("runbook.md") => Some("RUNBOOK.md".to_owned()),
         Some(name) => Some(format!("docs/{name}")),
-        None => Some(path.strip_suffix(".zh-CN.md").map(|name| format!("{name}.md"))?),
+        None => path.strip_suffix(".zh-CN.md").map(|name| format!("{name}.md")),
     }
 }
 
@@ -18,8 +21,8 @@ fn english(path: &str) -> Option<String> {
 struct Skeleton {
     /// The levels of all headings.
     headings: Vec<usize>,
-    /// The blocks of code. A drawing counts only by its lines, because its labels are translated.
-    blocks: Vec<String>,
+    /// The languages and texts of the blocks of code. A drawing counts only by its lines, because its labels are translated.
+    blocks: Vec<(String, String)>,
     /// The columns of all rows of tables.
     rows: Vec<usize>,
     /// The commands within sentences, sorted, because a sentence may turn them round.
@@ -31,22 +34,14 @@ struct Skeleton {
 impl Skeleton {
     fn of(path: &str, text: &str) -> Self {
         let mut skeleton = Self::default();
-        // Every second part is a block, and begins with its language.
-        for (at, part) in format!("\n{text}").split("\n```").enumerate() {
-            if at % 2 == 1 {
-                let is_drawing = part.starts_with("mermaid");
-                let lines = part.lines().count();
-                skeleton.blocks.push(if is_drawing { format!("{lines} lines") } else { part.to_owned() });
-                continue;
+        for part in parts(path, text) {
+            match part {
+                Part::Block { language, text } if language == "mermaid" => {
+                    skeleton.blocks.push((language, format!("{} lines", text.lines().count())));
+                }
+                Part::Block { language, text } => skeleton.blocks.push((language, text)),
+                Part::Prose(text) => skeleton.add_prose(&text),
             }
-            let levels = part.lines().filter(|line| line.starts_with('#'));
-            skeleton.headings.extend(levels.map(|line| line.chars().take_while(|c| *c == '#').count()));
-            let rows = part.lines().filter(|line| line.starts_with('|'));
-            skeleton.rows.extend(rows.map(|row| row.replace("\\|", "").matches('|').count()));
-            let spans = part.split('`').skip(1).step_by(2).map(|span| span.replace('\n', " "));
-            skeleton
-                .commands
-                .extend(spans.filter(|it| it.starts_with("tidegate") || it.starts_with("redis")));
         }
         let document = Document::parse(path, text);
         let targets = document.links.iter().map(|link| document.target_of(link));
@@ -56,6 +51,15 @@ impl Skeleton {
         // Each page of a pair may link to the other one.
         skeleton.links.retain(|link| *link != english(path).unwrap_or_else(|| path.to_owned()));
         skeleton
+    }
+
+    fn add_prose(&mut self, text: &str) {
+        let levels = text.lines().filter(|line| line.starts_with('#'));
+        self.headings.extend(levels.map(|line| line.chars().take_while(|c| *c == '#').count()));
+        let rows = text.lines().filter(|line| line.starts_with('|'));
+        self.rows.extend(rows.map(|row| row.replace("\\|", "").matches('|').count()));
+        let spans = text.split('`').skip(1).step_by(2).map(|span| span.replace('\n', " "));
+        self.commands.extend(spans.filter(|it| it.starts_with("tidegate") || it.starts_with("redis")));
     }
 }
 

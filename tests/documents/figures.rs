@@ -2,7 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use crate::tree::Tree;
+use crate::{
+    markdown::{Part, parts},
+    tree::Tree,
+};
 
 /// The units that follow a measured figure.
 const UNITS: [&str; 5] = ["orders/s", "orders a second", "µs", "ms", "MiB"];
@@ -13,9 +16,10 @@ fn the_figures_of_readme_stand_in_the_benchmark() {
     let page = tree.read("docs/benchmarks/README.md");
     let page: BTreeSet<&str> = page.split(|c: char| c.is_whitespace() || c == '|').collect();
     let readme = tree.read("README.md");
-    // Every second part is a block of code, which shows other runs.
-    let prose: Vec<&str> = readme.split("```").step_by(2).collect();
-    for figure in prose.iter().flat_map(|part| figures(part)) {
+    // Blocks of code show other runs.
+    let parts = parts("README.md", &readme);
+    let prose = parts.iter().filter_map(|part| if let Part::Prose(text) = part { Some(text) } else { None });
+    for figure in prose.flat_map(|text| figures(text)) {
         assert!(page.contains(figure), "docs/benchmarks/README.md has no {figure}, which README.md quotes");
     }
     assert_eq!(

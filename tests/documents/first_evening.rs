@@ -2,7 +2,7 @@
 
 use crate::{
     fixture::{Fixture, Worker},
-    markdown::Document,
+    markdown::{Document, Part, parts},
     references::{run_line, shell},
     terminal::Terminal,
     tree::Tree,
@@ -51,14 +51,12 @@ impl Evening {
         assert!(worker.stop().await.success());
     }
 
-    /// The address of the gate, which is started now.
+    /// Starts the gate, and returns its address.
     async fn gate_address(&mut self) -> String {
         let gate = self.fixture.worker("g").set("GATE_LISTEN", "127.0.0.1:0").start_as("gate");
-        gate.says("gate listens address=").await;
-        let log = gate.log();
-        let address = log.split("gate listens address=").nth(1).expect("the gate listens");
+        let address = gate.gate_address().await;
         self.gate = Some(gate);
-        address.split_whitespace().next().expect("an address").to_owned()
+        address.to_string()
     }
 }
 
@@ -69,26 +67,18 @@ async fn the_first_evening_goes_as_its_page_says() {
     let mut evening = Evening { fixture, worker: None, gate: None, output: String::new() };
     let page = Tree::read_all().read(PAGE);
     let mut outputs = 0;
-    for section in page.split("\n## ").skip(1) {
-        if section.starts_with("5. An outage") {
-            evening.stop_worker().await;
-        }
-        // Blocks are every second part, and begin with their language.
-        for block in section.split("\n```").skip(1).step_by(2) {
-            match block.split_once('\n').expect("a block has lines") {
-                ("sh", commands) => {
-                    if evening.worker.is_none() && commands.contains("order wait") {
-                        evening.start_worker();
-                    }
-                    evening.run_block(commands).await;
+    for part in parts(PAGE, &page) {
+        match part {
+            Part::Prose(text) if text.contains("Stop the worker with Ctrl-C") => evening.stop_worker().await,
+            Part::Prose(text) if text.contains("Start the worker again") => evening.start_worker(),
+            Part::Prose(_) => {}
+            Part::Block { language, text } if language == "sh" => evening.run_block(&text).await,
+            Part::Block { text, .. } => {
+                for line in text.lines() {
+                    assert!(evening.output.contains(line), "{line:?} is not in\n{}", evening.output);
                 }
-                (_, shown) => {
-                    for line in shown.lines() {
-                        assert!(evening.output.contains(line), "{line:?} is not in\n{}", evening.output);
-                    }
-                    evening.output.clear();
-                    outputs += 1;
-                }
+                evening.output.clear();
+                outputs += 1;
             }
         }
     }

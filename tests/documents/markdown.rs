@@ -19,38 +19,20 @@ pub struct Document {
 
 impl Document {
     pub fn parse(name: &str, text: &str) -> Self {
-        let (mut prose, mut shell) = (String::new(), Vec::new());
-        let mut diagrams = Vec::new();
-        let mut anchors = Vec::new();
-        let mut language = None;
-        for line in text.lines() {
-            match (line.strip_prefix("```"), language) {
-                (Some(opened), None) => {
-                    language = Some(opened);
-                    match opened {
-                        "sh" => shell.push(String::new()),
-                        "mermaid" => diagrams.push(String::new()),
-                        _ => {}
-                    }
-                }
-                (Some(_), Some(_)) => language = None,
-                (None, Some("sh")) => {
-                    let block = shell.last_mut().expect("a block was opened");
-                    *block = format!("{block}{line}\n").replace("\\\n", "");
-                }
-                (None, Some("mermaid")) => {
-                    let block: &mut String = diagrams.last_mut().expect("a block was opened");
-                    *block = format!("{block}{line}\n");
-                }
-                (None, Some(_)) => {}
-                (None, None) => {
-                    prose = format!("{prose}{line}\n");
-                    if line.starts_with('#') {
-                        anchors.push(format!("#{}", slug(line.trim_start_matches('#').trim())));
-                    }
-                }
+        let (mut prose, mut shell, mut diagrams) = (String::new(), Vec::new(), Vec::new());
+        for part in parts(name, text) {
+            match part {
+                Part::Prose(text) => prose += &text,
+                Part::Block { language, text } => match language.as_str() {
+                    "sh" => shell.push(text.replace("\\\n", "")),
+                    "mermaid" => diagrams.push(text),
+                    _ => {}
+                },
             }
         }
+        let headings = prose.lines().filter(|line| line.starts_with('#'));
+        let anchors =
+            headings.map(|line| format!("#{}", slug(line.trim_start_matches('#').trim()))).collect();
         let spans = prose.split('`').skip(1).step_by(2).map(str::to_owned);
         let spans = spans.chain(diagrams.iter().flat_map(|diagram| named_in(diagram))).collect();
         let links = prose.split("](").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0.to_owned()));
@@ -83,6 +65,36 @@ impl Document {
         }
         parts.join("/")
     }
+}
+
+/// A block of code, or the prose between two blocks. Each line of the text ends with a newline.
+pub enum Part {
+    Prose(String),
+    Block { language: String, text: String },
+}
+
+/// Splits a document into its prose and its blocks of code, in their order.
+///
+/// # Panics
+/// If a block has no end.
+pub fn parts(name: &str, text: &str) -> Vec<Part> {
+    let (mut parts, mut prose, mut block) = (Vec::new(), String::new(), None);
+    for line in text.lines() {
+        match (line.strip_prefix("```"), &mut block) {
+            (Some(_), Some(_)) => {
+                parts.extend(block.take().map(|(language, text)| Part::Block { language, text }))
+            }
+            (Some(language), None) => {
+                parts.push(Part::Prose(std::mem::take(&mut prose)));
+                block = Some((language.to_owned(), String::new()));
+            }
+            (None, Some((_, text))) => *text += &format!("{line}\n"),
+            (None, None) => prose += &format!("{line}\n"),
+        }
+    }
+    assert!(block.is_none(), "{name}: a block has no end");
+    parts.push(Part::Prose(prose));
+    parts
 }
 
 /// All words of a diagram, and its labels, which contain commands.

@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// All text files, by their path from the top.
+/// All text files of a folder, by their path from there.
 pub struct Tree {
     files: BTreeMap<String, String>,
 }
@@ -18,10 +18,15 @@ impl Tree {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the repository")
     }
 
-    /// Reads all files except build results and hidden ones (but `.ci` is read).
+    /// Reads all files of the repository except build results and hidden ones (but `.ci` is read).
     pub fn read_all() -> Self {
+        Self::read_folder(&Self::root())
+    }
+
+    /// Reads all files of a folder, with the same exceptions.
+    pub fn read_folder(folder: &Path) -> Self {
         let mut files = BTreeMap::new();
-        collect(&Self::root(), "", &mut files);
+        collect(folder, "", &mut files);
         Self { files }
     }
 

@@ -8,6 +8,7 @@ use super::pages::{self, Page};
 
 use crate::{
     fixture::{Fixture, program},
+    markdown::{Part, parts},
     terminal::Terminal,
 };
 
@@ -26,24 +27,17 @@ pub fn recipes() -> Vec<Recipe> {
 }
 
 fn recipes_of(page: &Page) -> Vec<Recipe> {
-    let mut recipes = Vec::new();
-    let mut block: Option<Recipe> = None;
-    let mut prose = String::new();
-    for line in page.text.lines() {
-        match (line.strip_prefix("```"), &mut block) {
-            (Some(_), Some(_)) => recipes.extend(block.take()),
-            (Some(language), None) => {
-                let (page, language) = (page.title.clone(), language.to_owned());
-                block = Some(Recipe { page, language, text: String::new() });
-            }
-            (None, Some(block)) => block.text += &format!("{line}\n"),
-            (None, None) => {
-                assert!(!line.trim_start().starts_with("```"), "{}: a block is indented", page.path);
-                prose += &format!("{line}\n");
+    let (mut recipes, mut prose) = (Vec::new(), String::new());
+    for part in parts(&page.path, &page.text) {
+        match part {
+            Part::Prose(text) => prose += &text,
+            Part::Block { language, text } => {
+                recipes.push(Recipe { page: page.title.clone(), language, text });
             }
         }
     }
-    assert!(block.is_none(), "{}: a block has no end", page.path);
+    let is_indented = |line: &str| line.trim_start().starts_with("```");
+    assert!(!prose.lines().any(is_indented), "{}: a block is indented", page.path);
     recipes.extend(spans(&page.title, &prose));
     recipes
 }
