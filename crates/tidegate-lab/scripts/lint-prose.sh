@@ -4,7 +4,9 @@
 set -euo pipefail
 cd "$(dirname "$0")/../../.."
 
-vale=target/tools/bin/vale
+version=v3.21.0
+tools=$PWD/target/tools/vale-$version
+rules=tests/documents/prose
 most_warnings=20
 say() { echo "lint-prose: $*" >&2; }
 
@@ -12,9 +14,9 @@ if ! command -v go >/dev/null; then
   say "Go is not here, so no prose is checked"
   exit 0
 fi
-if [ ! -x "$vale" ]; then
-  say "building Vale"
-  GOBIN="$PWD/target/tools/bin" go install github.com/vale-cli/vale/v3/cmd/vale@v3.21.0 || {
+if [ ! -x "$tools/vale" ]; then
+  say "building Vale $version"
+  GOBIN="$tools" go install "github.com/vale-cli/vale/v3/cmd/vale@$version" || {
     say "Vale cannot be built here, so no prose is checked"
     exit 0
   }
@@ -31,14 +33,15 @@ pages() {
   find . -name '*.md' -not -path './target/*' -not -path './docs/zh-CN/*' -not -name '*.zh-CN.md' -print0
   find "$folder" -name '*.md' -print0
 }
-findings() { pages | xargs -0 "$vale" --config=tests/documents/prose/vale.ini --no-exit --output=line "$@"; }
+found=$(pages | xargs -0 "$tools/vale" --config="$rules/vale.ini" --no-exit --output="$rules/line.tmpl" |
+  sed "s#^\([a-z]*: \)$folder/\([^:]*\)\.md:#\1\2:#")
+count() { grep -c "^$1: " <<<"$found" || true; }
+errors=$(count error)
+warnings=$(count warning)
 
-errors=$(findings --minAlertLevel=error)
-all=$(findings)
-warnings=$(($(grep -c . <<<"$all" || true) - $(grep -c . <<<"$errors" || true)))
-sed "s#^$folder/\(.*\)\.md:#\1:#" <<<"$all"
-if [ -n "$errors" ] || [ "$warnings" -gt "$most_warnings" ]; then
-  say "$(grep -c . <<<"$errors" || true) errors and $warnings warnings; wanted are none and at most $most_warnings"
+if [ -n "$found" ]; then echo "$found"; fi
+if [ "$errors" -gt 0 ] || [ "$warnings" -gt "$most_warnings" ]; then
+  say "$errors errors and $warnings warnings; wanted are none and at most $most_warnings"
   exit 1
 fi
 say "no errors, and $warnings warnings"
