@@ -27,9 +27,9 @@ use crate::{
 };
 
 /// The rows that one transaction deletes at most, or a few more.
-const BITE: usize = 1_000;
+const CHUNK: usize = 1_000;
 /// The orders that are read at once. MariaDB turns a list of a thousand ids into a subquery.
-const ORDERS: usize = BITE / 2;
+const ORDERS: usize = CHUNK / 2;
 
 /// The kind of data that can be pruned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]

@@ -3,7 +3,7 @@
 use anyhow::Context;
 use tidegate_orders::{OrderId, event::History, ledger::read_histories};
 
-use super::{BITE, Mode, NamedOrders, ORDERS, Prune, PruneCount};
+use super::{CHUNK, Mode, NamedOrders, ORDERS, Prune, PruneCount};
 
 impl Prune {
     /// Deletes the events of settled orders that no entry and no dead letter names, except for the few events that are
@@ -29,7 +29,7 @@ impl Prune {
             if !steps.is_empty() {
                 going.push((order, steps));
             }
-            if rows >= BITE {
+            if rows >= CHUNK {
                 self.delete_events(mode, &std::mem::take(&mut going)).await?;
                 count.purged += std::mem::take(&mut rows) as u64;
             }

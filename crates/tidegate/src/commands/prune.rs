@@ -34,7 +34,7 @@ entries.
 refusals, events, dead-letters: deletes data that is older than --older-than, if its order has ended in MySQL and no
 stream entry and no dead letter names that order:
   - refusals that are in no journal
-  - events of used, cancelled or refunded orders, except the last event of each order
+  - events, except payments, refunds of payments, releases of units, and the last event and move of each order
   - dead letters whose orders are written, cancelled or refused
 Workers never do this, and it cannot be undone. docs/prune.md lists the questions that cannot be answered afterwards.
 The command deletes some thousand rows at a time, and then pauses for as long as that took.
