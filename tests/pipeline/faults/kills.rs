@@ -117,6 +117,7 @@ async fn killed_when_some_refused_orders_are_released_and_others_are_not() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_between_releasing_and_unlocking() {
+    // The worker acknowledges while it unlocks. So nothing may be pending any more when it is killed.
     let arm = |proxies: &Proxies| proxies.redis.hold_when(unlock());
     survive(Rush::Mixed, arm, async |fixture| {
         assert_eq!(fixture.refused().await, fixture.released().await);
