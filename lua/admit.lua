@@ -11,8 +11,8 @@
 -- Reply 6: this very order was admitted before: success for a caller who lost the first reply
 -- Reply 7: the sale is paused
 -- Reply 8: this very order was admitted and released
--- Reply 11: the sale is busy: workers are too far behind, or none lives
--- Reply 12: the voucher has limits: ask admit_limited.lua
+-- Reply 11: the sale is busy: workers are too far behind, or no worker is alive
+-- Reply 12: the voucher has limits: call admit_limited.lua
 -- Error BADARG: an argument or the stock is invalid
 -- Error IDTAKEN: the order id belongs to an order of another user
 -- Error OTHERQTY: this order was admitted before, with another quantity
@@ -28,7 +28,7 @@ local function refuse(reply)
   local find, user, quantity = string.find, ARGV[2], ARGV[4]
   local taken = entry and not find(entry, '"by":"' .. user .. '"', 1, true)
     and 'IDTAKEN the order id belongs to an order of another user'
-  local known = 'OTHERQTY this order was admitted before, with another quantity'
+  local known = 'OTHERQTY this order was admitted before with another quantity'
   if find(entry, '"action":"release"', 1, true) then
     known = 8
   elseif taken then
@@ -58,7 +58,7 @@ end
 if #KEYS ~= 5 or #ARGV ~= 5 or not are_ids
   or #stock > 13 or not find(stock, '^%-?[1-9]%d*$') or #traceparent > 128
   or quantity ~= '1' and (not find(quantity, '^[1-9]%d?%d?%d?%d?$') or tonumber(quantity) > 10000) then
-  return redis.error_reply('BADARG wanted: 5 keys, ids, quantity, traceparent, a stock that is a number')
+  return redis.error_reply('BADARG expected: 5 keys, ids, quantity, traceparent, a stock that is a number')
 end
 local left = stock - quantity
 if left < 0 then return refuse(1) end

@@ -22,7 +22,7 @@ local function decide()
     local find, user, quantity = string.find, ARGV[2], ARGV[4]
     local taken = entry and not find(entry, '"by":"' .. user .. '"', 1, true)
       and 'IDTAKEN the order id belongs to an order of another user'
-    local known = 'OTHERQTY this order was admitted before, with another quantity'
+    local known = 'OTHERQTY this order was admitted before with another quantity'
     if find(entry, '"action":"release"', 1, true) then
       known = 8
     elseif taken then
@@ -52,7 +52,7 @@ local function decide()
   if #KEYS ~= 5 or #ARGV ~= 5 or not are_ids
     or #stock > 13 or not find(stock, '^%-?[1-9]%d*$') or #traceparent > 128
     or quantity ~= '1' and (not find(quantity, '^[1-9]%d?%d?%d?%d?$') or tonumber(quantity) > 10000) then
-    return redis.error_reply('BADARG wanted: 5 keys, ids, quantity, traceparent, a stock that is a number')
+    return redis.error_reply('BADARG expected: 5 keys, ids, quantity, traceparent, a stock that is a number')
   end
   local left = stock - quantity
   if left < 0 then return refuse(1) end
@@ -102,11 +102,11 @@ local span, digest, key = table.remove(ARGV), table.remove(ARGV), table.remove(K
 local find, new = string.find, ARGV[1]
 if not key or not find(span or '', '^[1-9]%d*$') or #span > 10 or not find(digest or '', '^%w+$')
   or #digest > 64 then
-  return redis.error_reply('BADARG wanted: behind the others a key, a digest, milliseconds')
+  return redis.error_reply('BADARG expected: after the other arguments a key, a digest, milliseconds')
 end
 local before, asked = string.match(redis.call('GET', key) or '', '^(%d+) (%w+)$')
 if asked and asked ~= digest then
-  return redis.error_reply('OTHERREQ something else was asked for under this key')
+  return redis.error_reply('OTHERREQ an earlier request under this key was different')
 end
 local wanted = before or new
 ARGV[1] = wanted

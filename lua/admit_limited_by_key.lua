@@ -18,7 +18,7 @@ local function decide()
   local stock_key, buyers, sale_key, journal, stream = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
   local limits, uses, campaign_limits, campaign_uses = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
   local order, user, voucher, quantity, traceparent = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-  local bad = 'BADARG wanted: 7 or 9 keys, ids, quantity, traceparent, names and values, a numeric stock'
+  local bad = 'BADARG expected: 7 or 9 keys, ids, quantity, traceparent, names and values, a numeric stock'
   if #KEYS ~= 7 and #KEYS ~= 9 or #ARGV < 5 or #ARGV > 37 or #ARGV % 2 == 0
     or quantity ~= '1' and (not find(quantity, '^[1-9]%d?%d?%d?%d?$') or tonumber(quantity) > 10000) then
     return redis.error_reply(bad)
@@ -33,7 +33,7 @@ local function decide()
     if entry then
       local taken = entry and not find(entry, '"by":"' .. user .. '"', 1, true)
         and 'IDTAKEN the order id belongs to an order of another user'
-      local known = 'OTHERQTY this order was admitted before, with another quantity'
+      local known = 'OTHERQTY this order was admitted before with another quantity'
       if find(entry, '"action":"release"', 1, true) then
         known = 8
       elseif taken then
@@ -56,7 +56,7 @@ local function decide()
   local rules, common = call('HGET', limits, 'rules'), nil
   local slots_word, campaign = match(rules or '', '^([01]) ([%d-]+)')
   if not campaign then
-    return refuse(redis.error_reply('NOLIMITS the voucher has no limits: ask admit.lua'))
+    return refuse(redis.error_reply('NOLIMITS the voucher has no limits: call admit.lua'))
   end
   has_slots = slots_word == '1'
   if campaign ~= '-' then
@@ -238,11 +238,11 @@ local span, digest, key = table.remove(ARGV), table.remove(ARGV), table.remove(K
 local find, new = string.find, ARGV[1]
 if not key or not find(span or '', '^[1-9]%d*$') or #span > 10 or not find(digest or '', '^%w+$')
   or #digest > 64 then
-  return redis.error_reply('BADARG wanted: behind the others a key, a digest, milliseconds')
+  return redis.error_reply('BADARG expected: after the other arguments a key, a digest, milliseconds')
 end
 local before, asked = string.match(redis.call('GET', key) or '', '^(%d+) (%w+)$')
 if asked and asked ~= digest then
-  return redis.error_reply('OTHERREQ something else was asked for under this key')
+  return redis.error_reply('OTHERREQ an earlier request under this key was different')
 end
 local wanted = before or new
 ARGV[1] = wanted

@@ -20,14 +20,14 @@ for at = first, last do
 end
 if #KEYS ~= 5 or #ARGV < 5 or #ARGV > 4001 or #ARGV % 4 ~= 1 or not are_ids
   or stock and (#stock > 13 or stock ~= '0' and not find(stock, '^%-?[1-9]%d*$')) then
-  return redis.error_reply('BADARG wanted: 5 keys, voucher id, 4 arguments an order, a numeric stock')
+  return redis.error_reply('BADARG expected: 5 keys, voucher id, 4 arguments an order, a numeric stock')
 end
 local function refuse(entry, user, quantity, reply) -- entry: the journal's note of this order
   if not entry then return reply end
   if type(entry) == 'table' then return entry.err end
   local taken = entry and not find(entry, '"by":"' .. user .. '"', 1, true)
     and 'IDTAKEN the order id belongs to an order of another user'
-  local known = 'OTHERQTY this order was admitted before, with another quantity'
+  local known = 'OTHERQTY this order was admitted before with another quantity'
   if find(entry, '"action":"release"', 1, true) then
     known = 8
   elseif taken then
@@ -85,7 +85,7 @@ local function admit(at)
   end
   if not are_ids or #traceparent > 128
     or quantity ~= '1' and (not find(quantity, '^[1-9]%d?%d?%d?%d?$') or tonumber(quantity) > 10000) then
-    return 'BADARG wanted: ids, a quantity, a traceparent'
+    return 'BADARG expected: ids, a quantity, a traceparent'
   end
   local answer = sale_answer
   if from - quantity < 0 then answer = 1 end

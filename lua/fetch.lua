@@ -19,7 +19,7 @@ local bytes, largest, limit, run = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumbe
 local TEN_YEARS_MS, FIELD_BYTES = 315360000000, 64
 local call = redis.call
 if run ~= '' and string.match(call('INFO', 'server'), 'run_id:(%x+)') ~= run then
-  return redis.error_reply('OTHERRUN these entries are of another server')
+  return redis.error_reply('OTHERRUN these entries were read from another server')
 end
 local has_crashes, claims = crashes and redis.pcall('EXISTS', crashes) == 1, {}
 local entries, gone, large, withheld, survivors, looked = {}, {}, {}, {}, {}, 0

@@ -15,7 +15,7 @@ local copied_buyers, copied_sale, copied_journal = KEYS[5], KEYS[6], KEYS[7]
 local units, members, sale_fields, journal_fields = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local call = redis.call
 if #KEYS ~= 7 or #ARGV ~= 4 or #units > 14 or units ~= '' and not string.find(units, '^%-?%d+$') then
-  return redis.error_reply('BADARG wanted: 7 keys, units, counts of members and of fields')
+  return redis.error_reply('BADARG expected: 7 keys, units, counts of members and of fields')
 end
 if call('SCARD', copied_buyers) ~= tonumber(members) or call('HLEN', copied_sale) ~= tonumber(sale_fields)
   or call('HLEN', copied_journal) ~= tonumber(journal_fields) then

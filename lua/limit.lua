@@ -17,7 +17,7 @@ local rules, by = ARGV[1], ARGV[2]
 local call, match = redis.call, string.match
 if #KEYS ~= 6 or #ARGV ~= 2 or rules ~= '' and not string.find(rules, '^[01] [%d-]+;?') or #by > 64
   or not string.find(by, '^[%w_.:-]+$') then
-  return redis.error_reply('BADARG wanted: 6 keys, rules, by')
+  return redis.error_reply('BADARG expected: 6 keys, rules, by')
 end
 local sale = call('HMGET', sale_key, 'delisted', 'moving')
 if sale[1] or sale[2] then return 2 end

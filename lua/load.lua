@@ -25,7 +25,7 @@ if #KEYS ~= #ARGV - 1 and (#KEYS ~= 4 or #ARGV ~= 4) or #ARGV < 3 or #ARGV > 4
   or #units > 13 or units ~= '0' and not find(units, '^[1-9]%d*$')
   or #begin_ms > 14 or not find(begin_ms, '^%d*$') or #end_ms > 14 or not find(end_ms, '^%d*$')
   or begin_ms ~= '' and end_ms ~= '' and begin_ms - end_ms >= 0 then
-  return redis.error_reply('BADARG wanted: keys, units, begin_ms, a later end_ms, by with a journal')
+  return redis.error_reply('BADARG expected: keys, units, begin_ms, a later end_ms, by with a journal')
 end
 local stock_key = plain_key
 if journal and call('HGET', journal, '#limited') then

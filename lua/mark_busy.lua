@@ -13,7 +13,7 @@ local mark, span = ARGV[1], ARGV[2]
 local call, find = redis.call, string.find
 if #KEYS == 0 or #KEYS % 3 ~= 0 or #ARGV ~= 2
   or mark ~= '' and not ((mark == 'until' or mark == 'from') and #span < 9 and find(span, '^%d+$')) then
-  return redis.error_reply('BADARG wanted: 3 keys a voucher, a mark, milliseconds')
+  return redis.error_reply('BADARG expected: 3 keys a voucher, a mark, milliseconds')
 end
 local vouchers, answers = {}, { 0 }
 for at = 1, #KEYS, 3 do

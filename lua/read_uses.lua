@@ -6,7 +6,7 @@
 -- Error BADARG: an argument is invalid
 -- Written by `just lua` from lua/src/read_uses.lua: change that file, not this one
 local uses, call = KEYS[1], redis.call
-if #KEYS ~= 1 or #ARGV == 0 or #ARGV > 500 then return redis.error_reply('BADARG wanted: uses; fields') end
+if #KEYS ~= 1 or #ARGV == 0 or #ARGV > 500 then return redis.error_reply('BADARG expected: uses; fields') end
 local time = call('TIME')
 local now_ms = time[1] .. string.sub('00000' .. time[2], -6, -4)
 return { tonumber(now_ms), unpack(call('HMGET', uses, unpack(ARGV))) }

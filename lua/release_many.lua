@@ -14,7 +14,7 @@ local stock = #KEYS == 3 and call('GET', stock_key)
 if #KEYS ~= 3 or #ARGV < 5 or #ARGV > 3002 or #ARGV % 3 ~= 2 or free ~= '0' and free ~= '1'
   or not find(by, '^[%w_.:-]+$') or #by > 64
   or stock and (#stock > 13 or stock ~= '0' and not find(stock, '^%-?[1-9]%d*$')) then
-  return redis.error_reply('BADARG wanted: 3 keys, 0 or 1, by, 3 arguments an order, a numeric stock')
+  return redis.error_reply('BADARG expected: 3 keys, 0 or 1, by, 3 arguments an order, a numeric stock')
 end
 local orders, answers, notes, users, released = {}, {}, {}, {}, {}
 for at = 3, #ARGV, 3 do orders[#orders + 1] = ARGV[at] end
@@ -36,14 +36,14 @@ local function release(entry, at) -- entry: the journal's note of this order; at
     end
   end
   if not are_ids or units ~= '0' and (not find(units, '^[1-9]%d?%d?%d?%d?$') or tonumber(units) > 10000) then
-    return 'BADARG wanted: ids, units'
+    return 'BADARG expected: ids, units'
   end
   if released[order] or entry and find(entry, '"action":"release"', 1, true) then return 0 end
   local taken = entry and not find(entry, '"by":"' .. user .. '"', 1, true)
     and 'IDTAKEN the order id belongs to an order of another user'
   if taken then return taken end
   if is_limited or entry and find(entry, '"uses":"', 1, true) then
-    return 'LIMITED the voucher has limits, or had them then: ask release_limited.lua'
+    return 'LIMITED the voucher has or had limits: call release_limited.lua'
   end
   local admitted, admitted_ms =
     string.match(entry or '', '"action":"admit".*"change":(%-?%d+).*"timestamp":(%d+)')

@@ -30,7 +30,7 @@ local is_good = #KEYS == 5 and #ARGV <= 3006 and #ARGV % 6 == 0 and find(id, '^[
 for at = 7, #ARGV, 6 do
   is_good = is_good and users[ARGV[at + 5]] and is_number(ARGV[at + 3]) and find(ARGV[at + 4], '^[1-9]%d*$')
 end
-if not is_good then return redis.error_reply('BADARG wanted: what the header says, a numeric stock') end
+if not is_good then return redis.error_reply('BADARG expected: as in the header, a numeric stock') end
 local is_again, moves = repaired_now == id, loaded ~= '0' or drift ~= '0'
 if not is_again then
   local whole = call('HMGET', journal, '#complete', '#load')

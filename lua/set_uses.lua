@@ -12,7 +12,7 @@ for at = 3, #ARGV, 3 do
   local value = ARGV[at]
   is_good = is_good and (value == '' or string.find(value, '^%d+$') or string.find(value, '^%d+:%d+:%d+$'))
 end
-if not is_good then return redis.error_reply('BADARG wanted: uses; field, found, becomes of each') end
+if not is_good then return redis.error_reply('BADARG expected: uses; field, found, becomes of each') end
 local answers, writes, ends = {}, {}, {}
 for at = 1, #ARGV, 3 do
   local field, found, becomes = ARGV[at], ARGV[at + 1], ARGV[at + 2]

@@ -6,7 +6,7 @@
 -- Written by `just lua` from lua/src/sweep_uses.lua: change that file, not this one
 local uses, call = KEYS[1], redis.call
 if #KEYS ~= 1 or #ARGV > 1000 or #ARGV % 2 ~= 0 then
-  return redis.error_reply('BADARG wanted: uses; field and value of each')
+  return redis.error_reply('BADARG expected: uses; field and value of each')
 end
 local gone = {}
 for at = 1, #ARGV, 2 do

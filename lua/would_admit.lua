@@ -15,7 +15,7 @@ local function refuse(reply)
   local find, user, quantity = string.find, ARGV[2], ARGV[4]
   local taken = entry and not find(entry, '"by":"' .. user .. '"', 1, true)
     and 'IDTAKEN the order id belongs to an order of another user'
-  local known = 'OTHERQTY this order was admitted before, with another quantity'
+  local known = 'OTHERQTY this order was admitted before with another quantity'
   if find(entry, '"action":"release"', 1, true) then
     known = 8
   elseif taken then
@@ -45,7 +45,7 @@ end
 if #KEYS ~= 5 or #ARGV ~= 5 or not are_ids
   or #stock > 13 or not find(stock, '^%-?[1-9]%d*$') or #traceparent > 128
   or quantity ~= '1' and (not find(quantity, '^[1-9]%d?%d?%d?%d?$') or tonumber(quantity) > 10000) then
-  return redis.error_reply('BADARG wanted: 5 keys, ids, quantity, traceparent, a stock that is a number')
+  return redis.error_reply('BADARG expected: 5 keys, ids, quantity, traceparent, a stock that is a number')
 end
 local left = stock - quantity
 if left < 0 then return refuse(1) end

@@ -268,16 +268,16 @@ async fn a_full_queue_leaves_out_whole_orders_and_a_silent_collector_does_not_ho
         add(&fixture, order, &[&trace(order, "01").1]).await;
     }
     fixture.settled().await;
-    worker.says("there are more traces than can be sent, so some orders have none").await;
+    worker.says("there are more traces than can be sent, so some orders have no trace").await;
     assert_eq!(fixture.orders().await.len(), 100);
 
     let begun = Instant::now();
     worker.signal(Signal::SIGTERM);
     assert_eq!(worker.ended().await.code(), Some(0));
     assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
-    worker.says("the last traces were not sent in time").await;
+    worker.says("the last traces were not sent before the process ended").await;
     assert!(
-        !worker.log().contains("not sent in time spans=0"),
+        !worker.log().contains("not sent before the process ended spans=0"),
         "what is on its way is not sent: {}",
         worker.log()
     );

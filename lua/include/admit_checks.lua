@@ -28,7 +28,7 @@ local find, values, first, last = string.find, ARGV, 1, 3
 if #KEYS ~= 5 or #ARGV ~= 5 or not are_ids
   or #stock > 13 or not find(stock, '^%-?[1-9]%d*$') or #traceparent > 128
   or quantity ~= '1' and (not find(quantity, '^[1-9]%d?%d?%d?%d?$') or tonumber(quantity) > 10000) then
-  return redis.error_reply('BADARG wanted: 5 keys, ids, quantity, traceparent, a stock that is a number')
+  return redis.error_reply('BADARG expected: 5 keys, ids, quantity, traceparent, a stock that is a number')
 end
 local left = stock - quantity
 if left < 0 then return refuse(1) end

@@ -5,11 +5,11 @@ local span, digest, key = table.remove(ARGV), table.remove(ARGV), table.remove(K
 local find, new = string.find, ARGV[1]
 if not key or not find(span or '', '^[1-9]%d*$') or #span > 10 or not find(digest or '', '^%w+$')
   or #digest > 64 then
-  return redis.error_reply('BADARG wanted: behind the others a key, a digest, milliseconds')
+  return redis.error_reply('BADARG expected: after the other arguments a key, a digest, milliseconds')
 end
 local before, asked = string.match(redis.call('GET', key) or '', '^(%d+) (%w+)$')
 if asked and asked ~= digest then
-  return redis.error_reply('OTHERREQ something else was asked for under this key')
+  return redis.error_reply('OTHERREQ an earlier request under this key was different')
 end
 local wanted = before or new
 ARGV[1] = wanted

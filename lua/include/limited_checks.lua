@@ -8,7 +8,7 @@ local call, find, match, format = redis.call, string.find, string.match, string.
 local stock_key, buyers, sale_key, journal, stream = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local limits, uses, campaign_limits, campaign_uses = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 local order, user, voucher, quantity, traceparent = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local bad = 'BADARG wanted: 7 or 9 keys, ids, quantity, traceparent, names and values, a numeric stock'
+local bad = 'BADARG expected: 7 or 9 keys, ids, quantity, traceparent, names and values, a numeric stock'
 if #KEYS ~= 7 and #KEYS ~= 9 or #ARGV < 5 or #ARGV > 37 or #ARGV % 2 == 0
   or quantity ~= '1' and (not find(quantity, '^[1-9]%d?%d?%d?%d?$') or tonumber(quantity) > 10000) then
   return redis.error_reply(bad)
@@ -37,7 +37,7 @@ if sale[3] == 'paused' then return refuse(7) end
 local rules, common = call('HGET', limits, 'rules'), nil
 local slots_word, campaign = match(rules or '', '^([01]) ([%d-]+)')
 if not campaign then
-  return refuse(redis.error_reply('NOLIMITS the voucher has no limits: ask admit.lua'))
+  return refuse(redis.error_reply('NOLIMITS the voucher has no limits: call admit.lua'))
 end
 has_slots = slots_word == '1'
 if campaign ~= '-' then

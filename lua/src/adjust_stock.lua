@@ -24,7 +24,7 @@ local function is_number(text) return #text <= 14 and (text == '0' or find(text,
 local function is_word(text) return find(text, '^[%w_.:-]+$') and #text <= 64 end
 if not (#KEYS == 2 and #ARGV == 3 or #KEYS > 2 and #KEYS < 5 and #ARGV == 5 and is_word(id) and is_word(by))
   or note == '' or not is_number(units) then
-  return redis.error_reply('BADARG wanted: keys, the note that is there, a note, units; id, by')
+  return redis.error_reply('BADARG expected: keys, the note that is there, a note, units; id, by')
 end
 local stock_key = limited_key and call('EXISTS', limited_key) == 1 and limited_key or plain_key
 local stock, found = call('GET', stock_key), call('HGET', sale_key, 'change') or ''
@@ -32,7 +32,7 @@ if found == note then return 1 end
 if found ~= expected then return 2 end
 if not stock and units - 0 < 0 then return 3 end
 if not is_number(stock or '0') or #string.format('%.0f', (stock or 0) + units) > 13 then
-  return redis.error_reply('BADARG the stock is no number of at most 13 digits, or would be none')
+  return redis.error_reply('BADARG the stock is not a number of at most 13 digits, now or after the call')
 end
 if units - 0 < 0 and stock + units < 0 then return 4 end
 local is_changed = stock and units ~= '0'

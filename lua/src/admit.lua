@@ -11,8 +11,8 @@
 -- Reply 6: this very order was admitted before: success for a caller who lost the first reply
 -- Reply 7: the sale is paused
 -- Reply 8: this very order was admitted and released
--- Reply 11: the sale is busy: workers are too far behind, or none lives
--- Reply 12: the voucher has limits: ask admit_limited.lua
+-- Reply 11: the sale is busy: workers are too far behind, or no worker is alive
+-- Reply 12: the voucher has limits: call admit_limited.lua
 -- Error BADARG: an argument or the stock is invalid
 -- Error IDTAKEN: the order id belongs to an order of another user
 -- Error OTHERQTY: this order was admitted before, with another quantity

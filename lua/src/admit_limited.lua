@@ -13,7 +13,7 @@
 -- Reply 0: admitted; Reply 1: sold out; Reply 2: this user has an order; Reply 3: no stock is loaded
 -- Reply 4: the sale has not begun; Reply 5: the sale is over; Reply 6: this very order was admitted before
 -- Reply 7: the sale is paused; Reply 8: this very order was admitted and released
--- Reply 11: the sale is busy: workers are too far behind, or none lives
+-- Reply 11: the sale is busy: workers are too far behind, or no worker is alive
 -- Reply array: 9; name of the limit, which is slots if the user holds 31 orders; orders left, '' for no
 -- bound; units left, '' for no bound; when it opens again in Unix ms, '' for never
 -- Reply array: 10; name of the rate; milliseconds to wait

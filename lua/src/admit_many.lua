@@ -13,7 +13,7 @@ local values, first, last = ARGV, 1, 1
 --- @include "ids"
 if #KEYS ~= 5 or #ARGV < 5 or #ARGV > 4001 or #ARGV % 4 ~= 1 or not are_ids
   or stock and (#stock > 13 or stock ~= '0' and not find(stock, '^%-?[1-9]%d*$')) then
-  return redis.error_reply('BADARG wanted: 5 keys, voucher id, 4 arguments an order, a numeric stock')
+  return redis.error_reply('BADARG expected: 5 keys, voucher id, 4 arguments an order, a numeric stock')
 end
 local function refuse(entry, user, quantity, reply) -- entry: the journal's note of this order
   if not entry then return reply end
@@ -56,7 +56,7 @@ local function admit(at)
   --- @include "ids"
   if not are_ids or #traceparent > 128
     or quantity ~= '1' and (not find(quantity, '^[1-9]%d?%d?%d?%d?$') or tonumber(quantity) > 10000) then
-    return 'BADARG wanted: ids, a quantity, a traceparent'
+    return 'BADARG expected: ids, a quantity, a traceparent'
   end
   local answer = sale_answer
   if from - quantity < 0 then answer = 1 end

@@ -25,14 +25,14 @@ if not call('XRANGE', dead, letter, letter)[1] then return 0 end
 local entry, is_complete, is_limited = unpack(call('HMGET', journal, order, '#complete', '#limited'))
 local is_released = entry and find(entry, '"action":"release"', 1, true)
 if not is_released and (is_limited or entry and find(entry, '"uses":"', 1, true)) then
-  return redis.error_reply('LIMITED the voucher has limits, or had them then: ask release_limited.lua')
+  return redis.error_reply('LIMITED the voucher has or had limits: call release_limited.lua')
 end
 --- @include "taken"
 if taken and not is_released then return redis.error_reply(taken) end
 --- @include "admitted"
 local stock, change = call('GET', stock_key), tonumber(units)
 if stock and (#stock > 13 or stock ~= '0' and not find(stock, '^%-?[1-9]%d*$')) then
-  return redis.error_reply('BADARG the stock is no number')
+  return redis.error_reply('BADARG the stock is not a number')
 end
 call('SISMEMBER', buyers, user) -- fails on a key of another type before anything is written
 local entries = { unpack(ARGV, 7) }

@@ -24,7 +24,7 @@ for _, name in ipairs(names) do
   is_good = is_good and sum[name]
 end
 if not is_good then
-  return redis.error_reply('BADARG wanted: a journal, before, 5 arguments an order, counts in #purged')
+  return redis.error_reply('BADARG expected: a journal, before, 5 arguments an order, counts in #purged')
 end
 if not is_complete then return 1 end
 local notes = call('HMGET', journal, unpack(orders))

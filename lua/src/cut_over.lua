@@ -24,7 +24,7 @@ local other_names = { unpack(ARGV, 14, 17) }
 local call, find = redis.call, string.find
 local units = tonumber(begin_units)
 if #KEYS ~= 8 or #ARGV ~= 17 or not units or not find(begin_units, '^%-?%d+$') or #begin_units > 14 then
-  return redis.error_reply('BADARG wanted: 8 keys, last, most, units, voucher, counts, note, window, names')
+  return redis.error_reply('BADARG expected: 8 keys, last, most, units, voucher, counts, note, window, names')
 end
 if call('SCARD', staged_buyers) ~= tonumber(members) then return 3 end
 if call('HLEN', staged_journal) ~= tonumber(fields) then return 3 end

@@ -9,7 +9,7 @@
 -- Error BADARG: key, names or number of arguments are invalid; nothing was done
 local names = #KEYS == 1 and string.find(ARGV[1] or '', '^[1-9]%d?%d?$') and tonumber(ARGV[1])
 if not names or #ARGV <= names or (#ARGV - 1) % names ~= 0 then
-  return redis.error_reply('BADARG wanted: 1 key, 1 to 999 names, a value of each for every result')
+  return redis.error_reply('BADARG expected: 1 key, 1 to 999 names, a value of each for every result')
 end
 local argv, try, stream, fields = ARGV, redis.pcall, KEYS[1], {}
 for first = names + 2, #argv, names do

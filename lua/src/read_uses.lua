@@ -5,6 +5,6 @@
 -- a missing one
 -- Error BADARG: an argument is invalid
 local uses, call = KEYS[1], redis.call
-if #KEYS ~= 1 or #ARGV == 0 or #ARGV > 500 then return redis.error_reply('BADARG wanted: uses; fields') end
+if #KEYS ~= 1 or #ARGV == 0 or #ARGV > 500 then return redis.error_reply('BADARG expected: uses; fields') end
 --- @include "time"
 return { tonumber(now_ms), unpack(call('HMGET', uses, unpack(ARGV))) }

@@ -13,7 +13,7 @@ for at = 1, #ARGV, 3 do
   local is_slots = find(ARGV[at], '^u:[1-9]%d*$') and ARGV[at + 1] == '' and find(ARGV[at + 2], '^%d+$')
   is_good = is_good and (is_count or is_slots)
 end
-if not is_good then return redis.error_reply('BADARG wanted: uses; field, window, counts of each') end
+if not is_good then return redis.error_reply('BADARG expected: uses; field, window, counts of each') end
 local function write(field, was, becomes)
   if becomes ~= was then writes[#writes + 1], writes[#writes + 2] = field, becomes end
 end

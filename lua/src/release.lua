@@ -27,12 +27,12 @@ if #KEYS ~= 3 or #ARGV ~= 5 or not are_ids
   or units ~= '0' and (not find(units, '^[1-9]%d?%d?%d?%d?$') or tonumber(units) > 10000)
   or free ~= '0' and free ~= '1'
   or not find(by, '^[%w_.:-]+$') or #by > 64 then
-  return redis.error_reply('BADARG wanted: 3 keys, order id, user id, units, 0 or 1, by')
+  return redis.error_reply('BADARG expected: 3 keys, order id, user id, units, 0 or 1, by')
 end
 local entry, is_complete, is_limited = unpack(call('HMGET', journal, order, '#complete', '#limited'))
 if entry and find(entry, '"action":"release"', 1, true) then return 0 end
 if is_limited or entry and find(entry, '"uses":"', 1, true) then
-  return redis.error_reply('LIMITED the voucher has limits, or had them then: ask release_limited.lua')
+  return redis.error_reply('LIMITED the voucher has or had limits: call release_limited.lua')
 end
 --- @include "taken"
 if taken then return redis.error_reply(taken) end
@@ -41,7 +41,7 @@ if is_complete and not admitted then return 3 end
 local stock, change = call('GET', stock_key), tonumber(units)
 if not (stock or entry) and call('EXISTS', buyers, journal) == 0 then return 4 end
 if stock and (#stock > 13 or stock ~= '0' and not find(stock, '^%-?[1-9]%d*$')) then
-  return redis.error_reply('BADARG the stock is no number')
+  return redis.error_reply('BADARG the stock is not a number')
 end
 call('SISMEMBER', buyers, user) -- fails on a key of another type before anything is written
 --- @include "time"

@@ -26,7 +26,7 @@ local values, first, last = ARGV, 1, 2
 if #KEYS < 5 or #ARGV ~= 6 or not are_ids
   or units ~= '0' and (not find(units, '^[1-9]%d?%d?%d?%d?$') or tonumber(units) > 10000)
   or not find(free, '^[012]$') or not find(by, '^[%w_.:-]+$') or #by > 64 then
-  return redis.error_reply('BADARG wanted: 5 or 6 keys, order id, user id, units, 0 to 2, by, campaign')
+  return redis.error_reply('BADARG expected: 5 or 6 keys, order id, user id, units, 0 to 2, by, campaign')
 end
 local entry, is_complete = unpack(call('HMGET', journal, order, '#complete'))
 if entry and find(entry, '"action":"release"', 1, true) then return 0 end
@@ -38,7 +38,7 @@ local stock_key = call('EXISTS', limited_key) == 1 and limited_key or plain_key
 local stock, change = call('GET', stock_key), tonumber(units)
 if not (stock or entry) and call('EXISTS', buyers, journal) == 0 then return 4 end
 if stock and (#stock > 13 or stock ~= '0' and not find(stock, '^%-?[1-9]%d*$')) then
-  return redis.error_reply('BADARG the stock is no number')
+  return redis.error_reply('BADARG the stock is not a number')
 end
 call('SISMEMBER', buyers, user) -- fails on a key of another type before anything is written
 local counters = { uses, campaign_uses }

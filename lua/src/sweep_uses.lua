@@ -5,7 +5,7 @@
 -- Error BADARG: an argument is invalid
 local uses, call = KEYS[1], redis.call
 if #KEYS ~= 1 or #ARGV > 1000 or #ARGV % 2 ~= 0 then
-  return redis.error_reply('BADARG wanted: uses; field and value of each')
+  return redis.error_reply('BADARG expected: uses; field and value of each')
 end
 local gone = {}
 for at = 1, #ARGV, 2 do

@@ -24,7 +24,7 @@ local function is_number(text) return #text <= 14 and (text == '0' or find(text,
 local function is_word(text) return find(text, '^[%w_.:-]+$') and #text <= 64 end
 if not (#KEYS == 8 and #ARGV == 8 and is_word(id) and is_word(by) and from.note ~= '' and to.note ~= ''
   and is_number(from.units) and is_number(to.units)) then
-  return redis.error_reply('BADARG wanted: keys of both sales, note, note and units of each, id, by')
+  return redis.error_reply('BADARG expected: keys of both sales, note, note and units of each, id, by')
 end
 local same = 0
 for _, side in ipairs({ from, to }) do
@@ -41,7 +41,7 @@ for _, side in ipairs({ from, to }) do
   if not side.stock and side.units - 0 < 0 then return 3 end
   local stock = side.stock or '0'
   if not is_number(stock) or #string.format('%.0f', stock + side.units) > 13 then
-    return redis.error_reply('BADARG a stock is no number of at most 13 digits, or would be none')
+    return redis.error_reply('BADARG a stock is not a number of at most 13 digits, now or after the call')
   end
   local delisted, moving = unpack(call('HMGET', side.sale, 'delisted', 'moving'))
   if from.units - 0 < 0 and (delisted or moving) then return 5 end

@@ -22,14 +22,19 @@ async fn an_order_that_no_replica_has_is_unsure_with_a_code_of_its_own_until_it_
     let unsure = program.run(&format!("admit --voucher 7 --user 1 --order 5 {wait} --json")).expect(12);
     assert_eq!(unsure.json()["outcome"], "unconfirmed");
     assert!(
-        unsure.stderr.contains("0 of 1 replicas had it within 100 ms. Run the command again with --order 5"),
+        unsure
+            .stderr
+            .contains("0 of 1 replicas had the data within 100 ms. Run the command again with --order 5"),
         "{unsure:?}"
     );
     let again = program.run(&format!("admit --voucher 7 --user 1 --order 5 {wait}")).expect(12);
     assert!(again.stdout.starts_with("order 5: unsure"), "{again:?}");
     program.run(&format!("admit --voucher 7 --user 1 --order 6 {wait}")).expect(1);
     let doctor = program.run(&format!("doctor {wait}"));
-    assert!(doctor.stdout.contains("gate.wait_replicas is 1, but this master has 0 replicas"), "{doctor:?}");
+    assert!(
+        doctor.stdout.contains("gate.wait_replicas is 1, but this Redis master has 0 replicas"),
+        "{doctor:?}"
+    );
 
     let port = master.port().to_string();
     let replica =
@@ -44,10 +49,10 @@ async fn an_order_that_no_replica_has_is_unsure_with_a_code_of_its_own_until_it_
     let sure = program.run(&format!("admit --voucher 7 --user 1 --order 5 {patient}")).expect(0);
     assert!(sure.stdout.contains("order 5: admitted before"), "{sure:?}");
     let doctor = program.run(&format!("doctor {patient}"));
-    assert!(doctor.stdout.contains("gate.wait_replicas is 1, of 1"), "{doctor:?}");
+    assert!(doctor.stdout.contains("gate.wait_replicas is 1, and 1 attached"), "{doctor:?}");
 
     // With one replica, the usual advice has a price.
-    let cost = "a promoted replica has no replica itself, so it refuses admissions and locks until the old master is back";
+    let cost = "a promoted replica has no replica of its own, so it refuses new orders and locks until the old master is back";
     assert!(doctor.stdout.contains(cost), "{doctor:?}");
     let admin = connect(&master.url()).await;
     let config = CustomCommand::new_static("CONFIG", None, false);
@@ -55,13 +60,13 @@ async fn an_order_that_no_replica_has_is_unsure_with_a_code_of_its_own_until_it_
     let _: Value = admin.custom(config, set).await.expect("it is set");
     let doctor = program.run("doctor");
     assert!(
-        doctor.stdout.contains("min-replicas-to-write is 1, with 1 replica attached; if one is lost"),
+        doctor.stdout.contains("min-replicas-to-write is 1, with 1 replica attached; if one replica is lost"),
         "{doctor:?}"
     );
     replica.kill9().expect("it dies");
     until("the doctor says that all writes are refused", || async {
         let doctor = program.run("doctor");
-        doctor.code == 1 && doctor.stdout.contains("it has 0 replicas: it refuses all writes (NOREPLICAS)")
+        doctor.code == 1 && doctor.stdout.contains("has 0 replicas: this master refuses all writes")
     })
     .await;
 }
@@ -75,5 +80,9 @@ async fn files_are_waited_for_where_the_server_can_and_doctor_says_where_it_cann
     let unsure = program.run(&format!("admit --voucher 7 --user 1 {file}")).expect(12);
     let doctor = program.run(&format!("doctor {file}"));
     let cannot = unsure.stderr.contains("unknown command");
-    assert_eq!(doctor.stdout.contains("this version has no WAITAOF"), cannot, "{unsure:?} {doctor:?}");
+    assert_eq!(
+        doctor.stdout.contains("this version of Redis has no command WAITAOF"),
+        cannot,
+        "{unsure:?} {doctor:?}"
+    );
 }

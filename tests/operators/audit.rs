@@ -43,13 +43,13 @@ async fn it_holds_after_a_worker_and_fails_with_the_order_that_is_taken_away() {
     let risk = "Voucher 10 has an oversell risk of 20: see \
                 docs/runbook/stock-is-wrong.md#the-stock-in-redis-is-wrong";
     assert!(text.find(risk) < text.find("It holds") && text.contains(risk), "{text}");
-    assert!(text.contains("Unreadable entries: 1 (1 dead"), "{text}");
-    assert!(!text.contains("by the names in [fields]"), "{text}");
+    assert!(text.contains("Entries that are no orders: 1 (1 dead"), "{text}");
+    assert!(!text.contains("by the field names in [fields]"), "{text}");
     let misnamed = fixture.add(&[("user_id", "1"), ("voucher_id", "10"), ("order_id", "9")]).await;
     let told = fixture.tidegate(&["audit"]);
     let told = String::from_utf8_lossy(&told.stdout).into_owned();
-    assert!(told.contains("1 entry is no order by the names in [fields]: "), "{told}");
-    assert!(told.contains("Set the right names for workers and commands"), "{told}");
+    assert!(told.contains("1 entry is no order according to the field names in [fields]: "), "{told}");
+    assert!(told.contains("Correct these names for workers and commands"), "{told}");
     fixture.call(&format!("XDEL stream.orders {misnamed}")).await;
 
     let typo = fixture.tidegate(&["audit", "--voucher", "9999"]);
@@ -79,8 +79,8 @@ async fn it_holds_after_a_worker_and_fails_with_the_order_that_is_taken_away() {
     fixture.redis_says(&["FLUSHALL"]).await;
     let (code, text) = audit(&fixture);
     assert!(text.contains("MySQL holds 19 orders that Redis does not know"), "{text}");
-    let forgotten = "voucher 10: Redis has forgotten it: its sale is on, MySQL has 80 units of it and 19 orders that came \
-                     through Redis, and Redis has no stock of it under the names that are configured; see \
+    let forgotten = "voucher 10: Redis does not know the voucher: its sale is on, and MySQL has 80 units left and 19 \
+                     orders that came through Redis, but Redis has no stock under the configured key names; see \
                      docs/runbook/redis-lost-data.md";
     assert!(code == Some(1) && text.contains(forgotten), "{text}");
     assert!(!text.contains("voucher 11: "), "nobody has bought of it: {text}");
@@ -91,7 +91,7 @@ async fn it_holds_after_a_worker_and_fails_with_the_order_that_is_taken_away() {
     sqlx::query(sql).bind(BIG + 1).execute(&fixture.pool).await.expect("a row");
     fixture.redis_says(&["HSET", "seckill:journal:10", &order, note]).await;
     let (code, text) = audit(&fixture);
-    assert!(code == Some(1) && text.contains("voucher 10: Redis has forgotten it"), "{text}");
+    assert!(code == Some(1) && text.contains("voucher 10: Redis does not know the voucher"), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -275,7 +275,7 @@ async fn a_key_of_the_wrong_type_is_a_finding_about_its_voucher_and_the_others_a
     assert_eq!(code, Some(1), "{text}");
     assert!(text.contains("voucher 8: seckill:stock:8: WRONGTYPE"), "{text}");
     assert!(text.contains("voucher 8: seckill:journal:8: WRONGTYPE"), "{text}");
-    assert!(!text.contains("Redis has forgotten it"), "what it cannot read, it does not call gone: {text}");
+    assert!(!text.contains("not know the voucher"), "what it cannot read, it does not call gone: {text}");
     assert!(!text.contains("voucher 7: "), "{text}");
     let others = fixture.tidegate(&["audit", "--voucher", "7"]);
     assert_eq!(others.status.code(), Some(0), "{others:?}");
@@ -316,7 +316,7 @@ async fn an_entry_of_a_tutorial_that_made_the_stream_before_the_group_is_no_fail
     fixture.call("XGROUP SETID stream.orders g1 $").await;
     let (code, text) = audit(&fixture);
     let told = format!(
-        "1 unreadable entry was acknowledged and is not in the dead stream: {entry}; see \
+        "1 unreadable entry was acknowledged and is not among the dead letters: {entry}; see \
          docs/runbook/dead-letters.md#unreadable-entries"
     );
     assert!(code == Some(1) && text.contains(&told), "{text}");
@@ -362,7 +362,10 @@ async fn an_oversell_risk_is_found_while_orders_are_on_their_way_and_never_where
     assert_eq!(risk(audit_failures(&fixture).await), [20_000], "exact once nothing is on its way");
     let doctor = fixture.tidegate(&["doctor"]);
     let told = String::from_utf8_lossy(&doctor.stdout).into_owned();
-    assert!(told.contains("it offers 20000 units or more of voucher 7 that MySQL does not have"), "{told}");
+    assert!(
+        told.contains("Redis offers 20000 units or more of voucher 7 that MySQL does not have"),
+        "{told}"
+    );
     fixture.call("DECRBY seckill:stock:7 20000").await;
     assert_eq!(audit_failures(&fixture).await, Vec::<String>::new());
     for worker in workers {

@@ -200,7 +200,7 @@ async fn a_worker_that_cannot_renew_the_marks_says_so_and_counts_as_busy_until_i
     let mut ids = 1..;
     until_told(&store, &mut ids, AdmitReply::Busy).await;
     until("the metric says so", || async { busy().await == Some(1.0) }).await;
-    worker.says("marks of sales are not renewed").await;
+    worker.says("busy marks of sales are not renewed").await;
     fixture.redis_says(&["ACL", "SETUSER", "default", "+hset"]).await;
     until("the metric says that it is over", || async { busy().await == Some(0.0) }).await;
     until_told(&store, &mut ids, AdmitReply::Admitted).await;

@@ -18,8 +18,8 @@ async fn regions_sell_their_own_stock_under_common_limits() {
         format!("campaign load --campaign 5 --regions {}", file.display())
     };
     let wrong = program.run(&load("north,0,5\nnorth,1\n")).expect(2);
-    assert!(wrong.all().contains("line 1: \"0\" is no id of a voucher"), "{wrong:#?}");
-    assert!(wrong.all().contains("line 2: it has to look like"), "{wrong:#?}");
+    assert!(wrong.all().contains("line 1: \"0\" is not a voucher id"), "{wrong:#?}");
+    assert!(wrong.all().contains("line 2: a line must have"), "{wrong:#?}");
     let command = load("region,voucher,stock\nnorth,101,2\nsouth,102,5\n");
     let dry = program.run(&format!("{command} --dry-run")).expect(0);
     assert!(dry.stdout.contains("north: voucher 101 would be loaded with 2 units"), "{dry:#?}");
@@ -28,9 +28,12 @@ async fn regions_sell_their_own_stock_under_common_limits() {
     // The same command again changes nothing. Another voucher for a region, or one voucher for two regions, is refused.
     program.run(&command).expect(0);
     let refused = program.run(&load("north,103,2\n")).expect(1);
-    assert!(refused.stdout.contains("the campaign has this region with voucher 101"), "{refused:#?}");
+    assert!(
+        refused.stdout.contains("the campaign already has this region, with voucher 101"),
+        "{refused:#?}"
+    );
     let refused = program.run(&load("west,102,2\n")).expect(1);
-    assert!(refused.stdout.contains("its voucher is in campaign 5"), "{refused:#?}");
+    assert!(refused.stdout.contains("the voucher of the region is in campaign 5"), "{refused:#?}");
     program.run(&load("west,104,3\n")).expect(0);
 
     let limit =
@@ -176,7 +179,7 @@ async fn a_campaign_of_which_a_part_sells_already_is_completed_by_a_file_of_all(
 async fn orders_are_counted_by_day_beside_the_ids_that_were_given_out() {
     let fixture = Fixture::open().await;
     let program = operator(&fixture);
-    assert!(program.run("order count").expect(0).stdout.contains("no order and no id"));
+    assert!(program.run("order count").expect(0).stdout.contains("no order was placed"));
     program.run("voucher load --voucher 7 --stock 2").expect(0);
     program.run("voucher load --voucher 8 --stock 9").expect(0);
     let worker = fixture.worker("w").start();

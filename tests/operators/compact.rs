@@ -34,7 +34,7 @@ async fn workers_compact_what_is_final_and_audit_doctor_reconcile_and_rebuild_ag
     fixture.redis_says(&["XTRIM", "stream.orders", "MAXLEN", "0"]).await;
     let left = ["#complete", "#load", "#purged", "4", "5", "6"];
     until("what is final is compacted", || async { fields(&fixture).await == left }).await;
-    until("it is logged", || async { worker.log().contains("compacted final orders in the journals") }).await;
+    until("it is logged", || async { worker.log().contains("removed the notes of final orders") }).await;
 
     until_page(&worker, "/metrics", 200, r#"tidegate_voucher_memory_bytes{voucher="10"} "#).await;
     fixture.judge().await;

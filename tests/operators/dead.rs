@@ -364,7 +364,7 @@ async fn an_order_that_was_cancelled_before_its_voucher_had_a_row_is_never_writt
     // how to release it.
     let audited = program.run("audit").expect(0).stdout;
     assert!(
-        audited.contains("Of voucher 77, 1 order is cancelled in MySQL and not released to Redis (id 2)."),
+        audited.contains("Of voucher 77, 1 order is cancelled in MySQL and not released in Redis (id 2)."),
         "{audited}"
     );
     let told = program.run("order show 2 --json").expect(0).json();
@@ -495,7 +495,7 @@ async fn an_order_that_is_cancelled_and_stays_in_the_journal_is_named_with_what_
     settled(&fixture, "w").await;
     fixture.judge().await;
     let audited = program.run("audit").expect(0).stdout;
-    assert!(audited.contains("still admitted in its journal: 7."), "{audited}");
+    assert!(audited.contains("cancelled in MySQL and not released in Redis: 7."), "{audited}");
 
     let told = program.run("order show 7 --json").expect(0).json();
     let release = told["fate"]["commands"][0].as_str().unwrap();
@@ -507,7 +507,7 @@ async fn an_order_that_is_cancelled_and_stays_in_the_journal_is_named_with_what_
         assert_eq!(fixture.redis_stock(77).await, Some(100), "once: {release}: {typed:?}");
     }
     let audited = program.run("audit").expect(0).stdout;
-    assert!(!audited.contains("still admitted in its journal"), "{audited}");
+    assert!(!audited.contains("cancelled in MySQL and not released in Redis"), "{audited}");
     fixture.invariants().await;
 }
 
@@ -742,10 +742,10 @@ async fn an_order_that_is_put_back_takes_its_buried_events_along_behind_it_in_th
     let alone = program.run(&format!("dead requeue {refunding} {refunded} --yes --json")).expect(1);
     is_why(&alone, "order_is_dead", 2);
     let dry = program.run("dead requeue --all --dry-run").expect(0).stdout;
-    assert!(dry.contains("3 events would go back behind their orders"), "{dry}");
+    assert!(dry.contains("3 events would be appended after their orders"), "{dry}");
     let asked = program.run("dead requeue --reason unknown_voucher").expect(2).stderr;
     assert!(
-        asked.contains("Put 2 letters back into stream.orders, and 3 events behind their orders?"),
+        asked.contains("Put 2 letters back into stream.orders, and 3 events of these orders after them?"),
         "{asked}"
     );
 
@@ -981,7 +981,7 @@ async fn letters_are_found_by_reason_voucher_user_time_and_id_and_never_changed_
     }
     let listed = program.run("dead list --limit 2").expect(0).stdout;
     assert!(listed.starts_with("stream.orders.dead: 6 letters\n"), "{listed}");
-    assert!(listed.contains("and 4 older: --limit 6 shows all"), "{listed}");
+    assert!(listed.contains("and 4 older letters: --limit 6 shows all"), "{listed}");
     let shown: Vec<bool> = ids.iter().map(|id| listed.contains(id)).collect();
     assert_eq!(shown, [false, false, false, false, true, true], "the newest: {listed}");
     assert!(listed.find(&ids[5]) < listed.find(&ids[4]), "they come first: {listed}");
@@ -1006,7 +1006,7 @@ async fn letters_are_found_by_reason_voucher_user_time_and_id_and_never_changed_
         assert_eq!(terminal.ends().0, 1);
     }
     assert_eq!(dump(&fixture).await, before);
-    assert!(program.run("log").expect(0).stdout.contains("The log is empty."));
+    assert!(program.run("log").expect(0).stdout.contains("The operator log is empty."));
 
     let limited = program.run("dead requeue --voucher 77 --limit 2 --yes --json").expect(0).json();
     let moved: Vec<&Json> = limited["first"].as_array().unwrap().iter().map(|note| &note["letter"]).collect();
@@ -1033,7 +1033,7 @@ async fn without_letters_there_is_nothing_to_do_and_a_key_of_another_type_is_tol
         let run = program.run(&format!("dead {line}")).expect(3);
         assert!(run.stderr.contains("WRONGTYPE"), "{run:?}");
     }
-    assert!(program.run("log").expect(0).stdout.contains("The log is empty."));
+    assert!(program.run("log").expect(0).stdout.contains("The operator log is empty."));
 }
 
 /// Redis has no memory, or a key of one voucher is broken. The letters stay and are reported, and can be cancelled
@@ -1194,17 +1194,20 @@ async fn a_dry_run_says_how_many_would_die_again_and_what_repairs_them() {
     until("all are buried", || async { letter_ids(&fixture).await.len() == 4 }).await;
     let shown = program.run("voucher show --voucher 999").expect(1).stdout;
     for part in [
-        "it is unknown, and there are 3 dead letters of it, whose orders took no units in Redis",
+        "no store knows this voucher, but there are 3 dead letters for it. Their orders took no units in Redis",
         "tidegate dead requeue --reason unknown_voucher --voucher 999; then redis DECRBY seckill:stock:999 3",
     ] {
         assert!(shown.replace('\n', " ").contains(part), "{part}: {shown}");
     }
 
     let none = program.run("dead requeue --reason nix --dry-run").expect(0).stdout;
-    assert!(none.contains("none has the reason nix; there are: bad_value 1, unknown_voucher 3"), "{none}");
+    assert!(
+        none.contains("no letter has the reason nix; reasons and letters: bad_value 1, unknown_voucher 3"),
+        "{none}"
+    );
     let dry = program.run("dead requeue --all --dry-run").expect(0).stdout;
     assert!(dry.contains("3 letters would be buried again: MySQL has no row of voucher 999"), "{dry}");
-    assert!(dry.contains("1 letter would be buried again: it holds no order"), "{dry}");
+    assert!(dry.contains("1 letter would be buried again: the letter holds no order"), "{dry}");
     program.run("voucher load --voucher 999 --stock 10").expect(0);
     let dry = program.run("dead requeue --reason unknown_voucher --dry-run --json").expect(0).json();
     assert_eq!((&dry["would"], &dry["again"]), (&json!(3), &json!([])), "{dry:#}");
@@ -1227,7 +1230,7 @@ async fn the_row_that_a_voucher_lacks_is_told_with_its_stock() {
     let shown = program.run("voucher show --voucher 999 --json").expect(0).json();
     let hint = shown["hints"][0].as_str().expect("a hint");
     assert!(
-        hint.contains("there are 3 dead letters with orders for 3 units of it, which were taken in Redis"),
+        hint.contains("there are 3 dead letters with orders for 3 units, which were taken in Redis"),
         "{hint}"
     );
     let insert = &hint[hint.find("INSERT").expect("a statement")..];

@@ -7,7 +7,7 @@ use sqlx::Connection;
 
 use crate::fixture::{Fixture, GROUP, STREAM, until};
 
-const WELL: &str = "The servers are set up well, and nothing waits for long.";
+const WELL: &str = "No problem was found, and no entry waits for too long.";
 
 /// The exit code of `tidegate doctor`, and its output.
 fn doctor(fixture: &Fixture) -> (Option<i32>, String) {
@@ -52,8 +52,8 @@ async fn redis_that_has_forgotten_a_sale_is_an_error() {
     }
     fixture.call("FLUSHALL").await;
     let (code, text) = doctor(&fixture);
-    let lost = "error    redis  voucher 7 is inside its sale window, has 95 units and 5 orders in MySQL, and nothing in \
-                Redis, neither";
+    let lost = "error    redis  voucher 7 is on sale by its row in MySQL, with 95 units and 5 orders, but Redis has \
+                none of its keys: neither";
     assert!(
         code == Some(1) && text.contains(lost) && text.contains("docs/runbook/redis-lost-data.md"),
         "{text}"
@@ -75,7 +75,7 @@ async fn a_memory_that_is_full_is_an_error_and_a_warning_before_that() {
     for (most, level, code) in [(used * 100 / 95, "warning", 0), (used / 2, "error  ", 1)] {
         fixture.call(&format!("CONFIG SET maxmemory {most}")).await;
         let (found, text) = doctor(&fixture);
-        assert!(text.contains(&format!("{level}  redis  its memory is ")), "{text}");
+        assert!(text.contains(&format!("{level}  redis  the memory of Redis is ")), "{text}");
         assert!(found == Some(code) && text.contains("docs/runbook/redis-is-out-of-memory.md"), "{text}");
     }
     fixture.call("CONFIG SET maxmemory 0").await;
@@ -124,7 +124,7 @@ async fn each_key_that_keeps_people_from_buying_is_named() {
     fixture.call("SET seckill:stock:7 abc").await;
     let audited = fixture.tidegate(&["audit"]);
     let text = String::from_utf8_lossy(&audited.stdout);
-    let told = "voucher 7: seckill:stock:7 holds \"abc\", which is no number; see \
+    let told = "voucher 7: seckill:stock:7 holds \"abc\", which is not a number; see \
                 docs/runbook/audit-fails.md#a-key-has-a-wrong-type";
     assert!(audited.status.code() == Some(1) && text.contains(told), "{text}");
 }
@@ -161,7 +161,7 @@ async fn a_stream_that_is_none_is_named_by_every_command_that_reads_it() {
     let told = format!(
         "error: {STREAM} is a string, not a stream; see docs/runbook/audit-fails.md#a-key-has-a-wrong-type"
     );
-    assert!(status.contains(&told) && !status.contains("There is no group"), "{status}");
+    assert!(status.contains(&told) && !status.contains("There is no consumer group"), "{status}");
     fixture.call(&format!("RENAME kept {STREAM}")).await;
     fixture.call(&format!("SET {STREAM}.dead x")).await;
     assert!(says("dead list").contains(&format!("{STREAM}.dead: WRONGTYPE")));
@@ -175,14 +175,17 @@ async fn entries_that_nobody_writes_are_warnings() {
     fixture.call(&format!("XREADGROUP GROUP {GROUP} gone-3 STREAMS {STREAM} >")).await;
     let (code, text) = doctor(&fixture);
     assert!(code == Some(0) && !text.contains(WELL), "{text}");
-    assert!(text.contains("1 consumer without a living process, with 1 entry in progress: gone-3"), "{text}");
+    assert!(
+        text.contains("1 consumer without a living process, with 1 entry still pending: gone-3"),
+        "{text}"
+    );
     assert!(!text.contains("died") && !text.contains("s old"), "{text}");
 
     let pending = fixture.call(&format!("XPENDING {STREAM} {GROUP} - + 1")).await.into_array();
     let entry = pending[0].clone().into_array()[0].as_string().expect("an id");
     fixture.call(&format!("HSET {STREAM}.deaths {entry} 3")).await;
     let (_, text) = doctor(&fixture);
-    let died = "warning  redis  1 pending entry in progress when worker processes died; the most: 3 crashes";
+    let died = "warning  redis  1 pending entry in progress when a worker process died; the highest count of one entry: 3 crashes";
     assert!(text.contains(died), "{text}");
 
     // The note of a live worker about its set-aside entries.
@@ -196,7 +199,7 @@ async fn entries_that_nobody_writes_are_warnings() {
     for (lasting_s, is_told) in [(5, false), (300, true)] {
         fixture.redis_says(&["HSET", &format!("{STREAM}.set_aside"), "w", &notice(lasting_s)]).await;
         let (_, text) = doctor(&fixture);
-        let told = "the longest wait: 3 for voucher_row 7, for 300 s";
+        let told = "the longest: 3 wait for voucher_row 7 since 300 s";
         assert_eq!(text.contains(told), is_told, "{text}");
     }
 
@@ -206,7 +209,7 @@ async fn entries_that_nobody_writes_are_warnings() {
     fixture.call(&format!("XGROUP CREATE {STREAM} {GROUP} 0 MKSTREAM")).await;
     fixture.call(&format!("XADD {STREAM} {now_ms}-0 userId 1 voucherId 7 id 7")).await;
     let (_, text) = doctor(&fixture);
-    assert!(text.contains("warning  redis  the oldest undelivered entry is 2"), "{text}");
+    assert!(text.contains("warning  redis  the oldest undelivered entry of the stream is 2"), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -221,13 +224,14 @@ async fn notes_that_somebody_else_has_overwritten_stop_no_worker_and_are_named()
     fixture.call("SET tidegate:worker:w somebody").await;
     let (code, text) = doctor(&fixture);
     for notes in ["deaths", "set_aside"] {
-        assert!(text.contains(&format!("check what it is, then DEL {STREAM}.{notes}")), "{text}");
+        assert!(text.contains(&format!("check its content, then DEL {STREAM}.{notes}")), "{text}");
     }
-    assert!(code == Some(0) && !text.contains("allow this user"), "{text}");
+    assert!(code == Some(0) && !text.contains("allow Tidegate's Redis user"), "{text}");
 
     let output = fixture.tidegate(&["status"]);
     let text = String::from_utf8_lossy(&output.stdout);
-    let error = format!("error: Failed to read what is set aside, from {STREAM}.set_aside: WRONGTYPE");
+    let error =
+        format!("error: Failed to read entries that are set aside from {STREAM}.set_aside: WRONGTYPE");
     assert!(text.contains(&error) && text.contains("pending") && text.contains("gone-3"), "{text}");
 
     fixture.call("DEL tidegate:worker:w").await;
@@ -245,8 +249,11 @@ async fn dead_letters_are_told_by_their_reasons() {
     until("both are buried", || async { fixture.dead().await.len() == 2 }).await;
     assert!(worker.stop().await.success());
     let (_, text) = doctor(&fixture);
-    assert!(text.contains("2 dead letters in stream.orders.dead: 1 bad_value, 1 unknown_voucher"), "{text}");
-    assert!(text.contains("do: tidegate dead list") && !text.contains("XRANGE"), "{text}");
+    assert!(
+        text.contains("2 dead letters in the stream stream.orders.dead: 1 bad_value, 1 unknown_voucher"),
+        "{text}"
+    );
+    assert!(text.contains("do: run tidegate dead list") && !text.contains("XRANGE"), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -261,8 +268,8 @@ async fn whoever_holds_rows_that_others_wait_for_is_named() {
     sqlx::raw_sql(lock).execute(&mut holder).await.expect("it holds the row");
     let waiting = tokio::spawn(async move { sqlx::raw_sql(lock).execute(&mut waiter).await });
     let named = format!(
-        "1 transaction waits for row locks of others; the oldest transaction that holds locks and does not wait is \
-                         connection {id}, for "
+        "1 transaction waits for row locks of other transactions; the oldest transaction that holds locks and does not wait belongs \
+                         to connection {id}, and is "
     );
     // The server shows its transactions as of the last query, until there was no query for 0.1 s.
     let look = || async {
@@ -285,9 +292,9 @@ async fn keys_with_other_names_are_not_taken_for_lost_data() {
     fixture.call("SET shop:stock:17 1").await;
     let (code, text) = doctor(&fixture);
     assert_eq!(code, Some(1), "{text}");
-    assert!(text.contains("neither seckill:stock:7 nor any other key that is configured"), "{text}");
+    assert!(text.contains("neither seckill:stock:7 nor another configured key"), "{text}");
     assert!(
-        text.contains("Other keys end with its number: shop:journal:7, shop:order:7, shop:stock:7."),
+        text.contains("Redis has other keys that end with the id of the voucher: shop:journal:7, shop:order:7, shop:stock:7."),
         "{text}"
     );
     assert!(text.contains("do not rebuild Redis") && !text.contains("lost data"), "{text}");
@@ -329,7 +336,7 @@ async fn a_dead_fleet_is_an_error_while_anything_needs_a_worker_and_a_warning_ot
     // A worker that is paused from its start on has read nothing yet, and is alive.
     fixture.call("SET tidegate:pause maintenance").await;
     let worker = fixture.worker("idle").start();
-    worker.says("paused: nothing is read").await;
+    worker.says("paused: no entries are read").await;
     for (_, text) in [doctor(&fixture), status(&fixture)] {
         assert!(!text.contains("no worker is alive"), "{text}");
     }
@@ -378,6 +385,9 @@ async fn a_journal_that_is_too_large_to_be_read_is_not_called_well() {
     fixture.redis_says(&["EVAL", fill, "1", "seckill:journal:7"]).await;
     let (code, text) = doctor(&fixture);
     assert!(code == Some(0) && !text.contains(WELL), "{text}");
-    assert!(text.contains("not read redis  the journal of voucher 7, with 10000"), "{text}");
-    assert!(text.contains("do: tidegate reconcile --voucher 7") && text.contains("1 not read."), "{text}");
+    assert!(text.contains("not read redis  the journal of voucher 7 has 10000"), "{text}");
+    assert!(
+        text.contains("do: run tidegate reconcile --voucher 7") && text.contains("1 not read."),
+        "{text}"
+    );
 }

@@ -34,7 +34,7 @@ async fn a_dry_run_changes_nothing_a_run_says_what_it_did_and_the_next_that_ther
     let dry = migrate(&mysql.url(), &["--dry-run"]);
     assert!(dry.status.success(), "{dry:?}");
     let steps = tidegate_orders::schema::all_steps().filter(|change| !change.what.starts_with("give "));
-    assert!(stdout(&dry).contains(&format!("{} steps to be taken", steps.count())), "{dry:?}");
+    assert!(stdout(&dry).contains(&format!("{} steps to do", steps.count())), "{dry:?}");
     assert!(stdout(&dry).contains("Nothing was changed (dry run)"), "{dry:?}");
     let pool = MySqlPool::connect(&mysql.url()).await.expect("MySQL answers");
     let tables = sqlx::query("SHOW TABLES").fetch_all(&pool).await.expect("MySQL answers");
@@ -81,7 +81,7 @@ async fn duplicates_are_listed_with_ids_that_lose_no_digit_and_the_exit_code_is_
     assert_eq!(refused.status.code(), Some(1), "{refused:?}");
     let text = stdout(&refused);
     assert!(text.contains("2 live orders share one slot"), "{text}");
-    assert!(text.contains("raise `stock` by their units (docs/takeover.md, step 3)"), "{text}");
+    assert!(text.contains("raise `stock` by the cancelled units (docs/takeover.md, step 3)"), "{text}");
     assert!(text.contains("voucher 10 user 5: orders 2, 9007199254740993"), "{text}");
     let refused = migrate(&mysql.url(), &["--json"]);
     let json: Value = serde_json::from_slice(&refused.stdout).expect("JSON");

@@ -89,13 +89,13 @@ async fn each_command_moves_its_order_and_says_where_it_is_then() {
     assert!(events[0].contains(": paid, applied (unpaid -> paid), ref p-1, entry "), "{shown}");
     assert!(events[3].contains(": paid, refund_due, ref p-2, entry "), "{shown}");
     assert!(
-        shown.contains("Its payment p-2 has to be refunded.") && !shown.contains("Nothing is to be done")
+        shown.contains("Its payment p-2 has to be refunded.") && !shown.contains("You need not do anything")
     );
     program.run("order event refunded 1 --payment p-2 --yes").expect(0);
     let told = program.run("order show 1 --json").expect(0).json();
     assert_eq!(told["events"][4]["payment"], "p-2", "{told:#}");
     assert!(
-        told["fate"]["sentence"].as_str().expect("a sentence").ends_with("used. Nothing is to be done."),
+        told["fate"]["sentence"].as_str().expect("a sentence").ends_with("used. You need not do anything."),
         "{told:#}"
     );
 
@@ -119,9 +119,9 @@ async fn a_rejected_event_ends_with_1_and_says_why() {
     program.run("order event paid 1 --ref b --yes").expect(1);
     for (line, why, reason) in [
         ("used 2", "because the order is not paid", "not_paid"),
-        ("cancelled 1", "because the order is paid, and only a refund ends it", "paid"),
+        ("cancelled 1", "because the order is paid, and only a refund can end it", "paid"),
         ("refunding 1", "name the payment with --payment", "payment_needed"),
-        ("refunding 1 --payment c", "it has no payment with the ref", "no_such_payment"),
+        ("refunding 1 --payment c", "the order has no payment with the ref", "no_such_payment"),
     ] {
         let dry = program.run(&format!("order event {line} --dry-run")).expect(0);
         assert!(dry.stdout.contains("would be rejected") && dry.stdout.contains(why), "{line}: {dry:?}");
@@ -201,7 +201,7 @@ async fn nothing_is_appended_by_a_dry_run_nor_where_one_order_cannot_be_meant() 
     let fixture = with_orders(1..=2).await;
     let program = operator(&fixture);
     let dry = program.run("order event cancelled 1 --dry-run").expect(0).stdout;
-    assert!(dry.contains("order 1 of user 1 for voucher 1 is unpaid: it would be cancelled"), "{dry}");
+    assert!(dry.contains("order 1 of user 1 for voucher 1 is unpaid: the order would be cancelled"), "{dry}");
     assert!(dry.contains("Nothing was changed (dry run)."), "{dry}");
     let json = program.run("order event paid 1 --dry-run --json").expect(0).json();
     assert_eq!(json["orders"][0]["expected"], json!({ "outcome": "applied", "to": 2 }), "{json:#}");
@@ -210,7 +210,7 @@ async fn nothing_is_appended_by_a_dry_run_nor_where_one_order_cannot_be_meant() 
 
     let unknown = program.run("order event paid 9 --yes").expect(1).stdout;
     for part in [
-        "order 9: MySQL does not know it",
+        "order 9: MySQL does not know the order",
         "--user and --voucher",
         "tidegate order show 9",
         "Nothing was appended.",
@@ -218,21 +218,21 @@ async fn nothing_is_appended_by_a_dry_run_nor_where_one_order_cannot_be_meant() 
         assert!(unknown.contains(part), "{part}: {unknown}");
     }
     let other = program.run("order event paid 1 --user 2 --yes").expect(1).stdout;
-    assert!(other.contains("order 1: it belongs to user 1, for voucher 1"), "{other}");
+    assert!(other.contains("order 1: the order belongs to user 1 and voucher 1"), "{other}");
     let mixed = fixture.file("mixed.txt", "1\n9\n");
     let mixed = program.run(&format!("order event paid --file {} --yes", mixed.display())).expect(1).stdout;
-    assert!(mixed.contains("line 2, order 9: MySQL does not know it"), "{mixed}");
+    assert!(mixed.contains("line 2, order 9: MySQL does not know the order"), "{mixed}");
 
     let wrong = fixture.file("wrong.txt", "1\nabc\n");
     let wrong = program.run(&format!("order event paid --file {} --yes", wrong.display())).expect(2).stderr;
-    assert!(wrong.contains("wrong.txt, line 2: \"abc\" is no order id"), "{wrong}");
+    assert!(wrong.contains("wrong.txt, line 2: \"abc\" is not an order id"), "{wrong}");
     let missing = program.run("order event paid --file /nowhere/orders --yes").expect(3).stderr;
     assert!(missing.contains("Failed to read /nowhere/orders"), "{missing}");
     program.run("order event paid --yes").expect(2);
     let kind = program.run("order event expired 1 --yes").expect(2).stderr;
     assert!(kind.contains("paid, cancelled, used, refunding, refunded, refund_failed"), "{kind}");
     let payment = program.run("order event paid 1 --payment p --yes").expect(2).stderr;
-    assert!(payment.contains("--payment belongs to refunds"), "{payment}");
+    assert!(payment.contains("--payment can be used only with"), "{payment}");
     program.run("order event paid 1 --file x --yes").expect(2);
 
     let closed = closed_port();
@@ -258,7 +258,7 @@ async fn without_a_worker_it_says_so_after_its_time_and_the_event_is_recorded_la
     .await;
     let run = program.run("order event paid 1 --ref p --for 300ms --yes").expect(1);
     assert!(run.stdout.contains("order 1: not recorded yet (entry "), "{run:?}");
-    assert!(run.stdout.contains("no living worker reads it: start one"), "{run:?}");
+    assert!(run.stdout.contains("no living worker reads the stream: start a worker"), "{run:?}");
     assert_eq!(go_on(&run.stderr), "tidegate order show 1");
     let json = program.run("order event paid 1 --ref p --for 0s --yes --json").expect(1).json();
     assert_eq!(
@@ -293,7 +293,7 @@ async fn ctrl_c_ends_it_after_the_page_in_progress_and_it_says_from_which_line_o
     let (code, shown) = terminal.ends();
     assert_eq!(code, 6, "{shown}");
     assert!(shown.contains("paid for 250 orders: 200 not recorded yet, 50 not appended"), "{shown}");
-    assert!(shown.contains("was appended from line 201 on."), "{shown}");
+    assert!(shown.contains("that were not appended: all events from line 201 on."), "{shown}");
     let line = go_on(&shown);
     assert!(line.contains("order event paid --file ") && line.contains(" --from-line 201"), "{shown}");
     assert_eq!(events_in_stream(&fixture).await.len(), 200);
@@ -305,7 +305,7 @@ async fn ctrl_c_ends_it_after_the_page_in_progress_and_it_says_from_which_line_o
     drop(dropped);
     let lost = lost.expect(3);
     assert!(lost.stdout.contains("it is unknown whether the event was appended"), "{lost:?}");
-    assert!(lost.stdout.contains("Whether they are in the stream is unknown."), "{lost:?}");
+    assert!(lost.stdout.contains("It is unknown whether some events are in the stream."), "{lost:?}");
     let again = pastes(
         &go_on(&lost.stderr),
         &[("TIDEGATE_REDIS_URL", &fixture.redis.url()), ("TIDEGATE_MYSQL_URL", &fixture.mysql.url())],
@@ -344,8 +344,9 @@ async fn a_store_that_goes_away_leaves_no_doubt_what_is_in_the_stream() {
     let run = Run::from(child.wait_with_output().expect("it ends")).expect(3);
     assert!(run.stdout.contains("order 1: not recorded yet (entry "), "{run:?}");
     assert!(
-        run.stderr
-            .contains("Failed to read in MySQL whether the events were recorded; they are in the stream"),
+        run.stderr.contains(
+            "Failed to read in MySQL whether the events were recorded; the events are in the stream"
+        ),
         "{run:?}"
     );
     assert_eq!(go_on(&run.stderr), "tidegate order show 1");
@@ -370,7 +371,11 @@ async fn nothing_is_appended_while_a_worker_lives_that_knows_no_events() {
     let heartbeat = "pid 7 on shop since 2026-01-01T00:00:00Z, heartbeat 10000 ms (00000000)";
     fixture.redis_says(&["SET", "tidegate:worker:old", heartbeat, "PX", "60000"]).await;
     let refused = operator(&fixture).run("order event paid 1 --ref p --yes").expect(1);
-    assert!(refused.all().contains("does not know events and would bury them: old."), "{}", refused.all());
+    assert!(
+        refused.all().contains("older version that would make events dead letters: old."),
+        "{}",
+        refused.all()
+    );
     assert_eq!(events_in_stream(&fixture).await, Vec::<String>::new());
     fixture.redis_says(&["DEL", "tidegate:worker:old"]).await;
     let worker = fixture.worker("w").start();

@@ -63,7 +63,7 @@ async fn an_order_is_followed_from_its_admission_to_its_row() {
     fixture.open_sale().await;
     fixture.admit(BIG, 42, PLENTY, 2).await;
     let told = shown(&fixture, &BIG.to_string(), "undelivered");
-    says(&told, "no living worker reads the stream: start one");
+    says(&told, "no living worker reads the stream: start a worker");
     assert_eq!(
         (&told["order"], &told["journal"][0]["by"]),
         (&BIG.to_string().into(), &"42".into()),
@@ -80,7 +80,7 @@ async fn an_order_is_followed_from_its_admission_to_its_row() {
     hold.reached().await.expect("it has locked the user");
     let told = shown(&fixture, &BIG.to_string(), "pending");
     says(&told, "victim-0 holds entry");
-    says(&told, "has it in progress: nothing is to be done");
+    says(&told, "has the entry in progress: you need not do anything");
     assert!(told["lock"]["holder"].as_str().expect("a lock").starts_with("tidegate-"), "{told:#}");
     victim.kill9();
     hold.cut();
@@ -89,7 +89,7 @@ async fn an_order_is_followed_from_its_admission_to_its_row() {
     })
     .await;
     let told = shown(&fixture, &BIG.to_string(), "pending");
-    says(&told, "no living worker reads the stream: start one");
+    says(&told, "no living worker reads the stream: start a worker");
     fixture.judge_with_open(1).await;
 
     let heir = quick(&fixture, "heir").set("WORKER_CLAIM_EVERY_MS", 3_600_000).start();
@@ -118,7 +118,7 @@ async fn an_order_is_followed_from_its_admission_to_its_row() {
     assert!(text.contains(&format!("stream   {entry}: not there any more")), "{text}");
     assert!(text.contains("MySQL    user 42, voucher 1, 2 units, unpaid, written "), "{text}");
     assert!(
-        text.contains("journal  voucher 1: admitted ") && text.contains("Nothing is to be done."),
+        text.contains("journal  voucher 1: admitted ") && text.contains("You need not do anything."),
         "{text}"
     );
 
@@ -146,14 +146,14 @@ async fn refusals_dead_letters_and_stolen_ids_are_told_with_what_can_be_done() {
     // When this entry is buried, its fields are packed into one, because its first field has a name that Tidegate uses.
     fixture.add(&[("dead:fields", "x"), ("userId", "9"), ("voucherId", "999"), ("id", "302")]).await;
     let no_order = fixture.add(&[("userId", "x"), ("voucherId", "1"), ("id", "301")]).await;
-    says(&shown(&fixture, "301", "undelivered"), "It is no order (the field userId");
+    says(&shown(&fixture, "301", "undelivered"), "The entry is no order (the field userId");
     let worker = quick(&fixture, "w").start();
     fixture.settled().await;
     until("all are buried", || async { fixture.dead().await.len() == 4 }).await;
     assert!(worker.stop().await.success());
 
     let told = shown(&fixture, "112", "refused");
-    says(&told, "MySQL had no unit left for it; it was released to Redis");
+    says(&told, "MySQL had too few units left");
     assert_eq!(
         (&told["refusal"]["reason"], &told["journal"][0]["action"]),
         (&"out_of_stock".into(), &"release".into())
@@ -191,7 +191,7 @@ async fn refusals_dead_letters_and_stolen_ids_are_told_with_what_can_be_done() {
     fixture.hand_over("ghost", 1).await;
     let flags = ["pending", "bury", "--consumer", "ghost", "--why", "asked for", "--yes"];
     operator(&fixture).run_with(&flags, &[]).expect(0);
-    says(&shown(&fixture, "400", "dead"), "for by_operator (asked for)");
+    says(&shown(&fixture, "400", "dead"), "for the reason by_operator (asked for)");
     fixture.judge().await;
 }
 
@@ -273,8 +273,8 @@ async fn an_order_without_a_trace_is_unknown_and_what_was_not_searched_is_said()
     let fixture = Fixture::open().await;
     let operator = operator(&fixture);
     let unknown = operator.run("order show 77").expect(1);
-    assert!(unknown.stdout.contains("No store knows it"), "{unknown:?}");
-    assert!(unknown.stdout.contains("ask the caller which reply came"), "{unknown:?}");
+    assert!(unknown.stdout.contains("No store knows the order"), "{unknown:?}");
+    assert!(unknown.stdout.contains("ask the caller for the reply"), "{unknown:?}");
     operator.run("order show x").expect(2);
     operator.run("order find").expect(2);
     operator.run("order find --user 1").expect(1);
@@ -291,7 +291,7 @@ async fn an_order_without_a_trace_is_unknown_and_what_was_not_searched_is_said()
     assert!(told["made_ms"].is_number(), "{told:#}");
     // An id of another program does not show that.
     let cut = operator.run("order show 1000 --scan 100 --json").expect(1).json();
-    says(&cut, "of the stream, only 100 entries were searched, the latest down to");
+    says(&cut, "of the stream, only the newest 100 entries were searched, down to id");
     assert_eq!(commands(&cut), ["tidegate order show 1000 --scan 10000"]);
     says(&shown(&fixture, "1000 --scan 10000", "undelivered"), "no living worker reads the stream");
     let hinted = operator.run(&format!(
@@ -341,8 +341,8 @@ async fn an_order_that_waits_for_a_lock_says_whose_it_is() {
     fixture.open_sale().await;
     let worker = quick(&fixture, "w").start();
     for (order, lock, told) in [
-        (80, "SET lock:order:80 shop", "which shop holds; it never ends"),
-        (81, "HSET lock:order:81 a 1", "whose lock is no string"),
+        (80, "SET lock:order:80 shop", "shop holds the lock, which never expires"),
+        (81, "HSET lock:order:81 a 1", "whose lock key is no string"),
     ] {
         fixture.call(lock).await;
         fixture.admit(order, order, PLENTY, 1).await;
@@ -399,9 +399,9 @@ async fn orders_are_found_by_user_and_by_voucher_wherever_they_are() {
     assert_eq!(found("--voucher 1"), [pair("60", "written"), pair("61", "refused"), pair("70", "written")]);
     assert_eq!(found("--user 6 --limit 2").len(), 2);
     let table = operator.run("order find --user 6 --limit 2").expect(0).stdout;
-    assert!(table.contains("The search is incomplete: there are more orders than --limit."), "{table}");
+    assert!(table.contains("The search is incomplete: more orders match than --limit shows."), "{table}");
     assert!(
-        table.contains("among the buyers of 2, 1") || table.contains("among the buyers of 1, 2"),
+        table.contains("the buyers of vouchers 2, 1") || table.contains("the buyers of vouchers 1, 2"),
         "{table}"
     );
     operator.run("order find --user 600").expect(1);
@@ -429,7 +429,7 @@ async fn orders_of_vouchers_that_mysql_does_not_know_are_found_by_what_redis_hol
         ["redis-cli -u \"$TIDEGATE_REDIS_URL\" XADD stream.orders '*' userId 9 voucherId 1 id 90"]
     );
     let operator = operator(&fixture);
-    assert!(operator.run("order show 92").expect(1).stdout.contains("No store knows it"));
+    assert!(operator.run("order show 92").expect(1).stdout.contains("No store knows the order"));
 
     let found = operator.run("order find --user 9 --json").expect(0).json();
     assert_eq!(found["orders"][0]["order"], "91", "{found:#}");
@@ -503,8 +503,8 @@ async fn an_order_that_is_neither_live_nor_cancelled_is_called_so() {
     ] {
         sqlx::query(sql).execute(&fixture.pool).await.expect("a statement");
     }
-    says(&shown(&fixture, "90", "contradictory"), "has slot 1 and is cancelled. That does not show");
-    says(&shown(&fixture, "91", "contradictory"), "has no slot and is unpaid. That does not show");
+    says(&shown(&fixture, "90", "contradictory"), "has slot 1 and is cancelled");
+    says(&shown(&fixture, "91", "contradictory"), "has no slot and is unpaid");
     shown(&fixture, "92", "cancelled");
     for (user, is) in [(90, "contradictory"), (91, "contradictory"), (92, "cancelled")] {
         let found = operator(&fixture).run(&format!("order find --user {user} --json")).expect(0).json();

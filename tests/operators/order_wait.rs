@@ -51,7 +51,7 @@ async fn a_wait_ends_with_0_when_the_order_is_written_and_says_meanwhile_where_i
     let run = program.run("order wait 4 --for 3s").expect(11);
     assert!(run.stderr.contains("order 4 is waiting") && run.stderr.contains("(an estimate)"), "{run:?}");
     assert!(
-        run.stdout.contains("The time is over.") && run.stdout.contains("tidegate order show 4"),
+        run.stdout.contains("The time to wait is over.") && run.stdout.contains("tidegate order show 4"),
         "{run:?}"
     );
     let worker = fixture.worker("w").start();
@@ -81,8 +81,8 @@ async fn whoever_waits_behind_others_is_told_about_when_its_turn_comes() {
     }
     let run = waiting.await.expect("it runs").expect(11);
     let told = run.stderr.lines().find(|line| line.contains("order 1000 is waiting")).expect("it says so");
-    assert!(told.contains("about ") && told.contains(" before it, its turn in about "), "{run:?}");
-    assert!(told.contains(" a second (an estimate)"), "{run:?}");
+    assert!(told.contains("about ") && told.contains(" before it, its turn comes in about "), "{run:?}");
+    assert!(told.contains(" entries a second (an estimate)"), "{run:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -87,7 +87,7 @@ async fn a_sale_over_partitions_is_seen_and_changed_as_a_whole() {
     let end = audit.stdout.trim_end().lines().next_back().expect("a verdict");
     assert_eq!(
         end,
-        "All 3 partitions hold: 6 admitted orders that Redis knows, none lost, none doubled, nothing oversold."
+        "All 3 partitions hold: 6 admitted orders that Redis knows, no order lost or doubled, no unit oversold."
     );
     let whole = of_all(&program.run("audit --json").expect(0).stdout);
     assert!(whole["holds"] == true && whole["admitted"] == 6 && whole["unknown"] == json!([]), "{whole}");
@@ -138,7 +138,7 @@ async fn a_sale_over_partitions_is_seen_and_changed_as_a_whole() {
     let paid: String = others.map(|(voucher, order)| format!("{order},p{voucher}\n")).collect();
     let unknown = fixture.file("unknown.csv", &format!("{paid}77,p77\n"));
     let refused = program.run(&format!("order event paid --file {} --yes", unknown.display())).expect(1);
-    assert!(refused.stdout.contains("MySQL does not know it"), "{refused:#?}");
+    assert!(refused.stdout.contains("MySQL does not know the order"), "{refused:#?}");
     assert_eq!(
         refused.stdout.matches("order 77:").count(),
         1,
@@ -224,7 +224,7 @@ async fn a_change_of_all_partitions_is_asked_once_and_each_answers_in_one_line()
         program.run(&format!("voucher load --voucher {voucher} --stock 10")).expect(0);
     }
     let mut terminal = Terminal::start(&program.command(&["pause"]));
-    let shown = terminal.shows("Do all of this, in 2 partitions? [y/N]");
+    let shown = terminal.shows("Make all these changes, in 2 partitions? [y/N]");
     assert!(
         shown.contains("2 sales would be paused: 4, 7") && shown.contains("1 sale would be paused: 5"),
         "{shown}"
@@ -232,7 +232,7 @@ async fn a_change_of_all_partitions_is_asked_once_and_each_answers_in_one_line()
     terminal.types("y");
     assert_eq!(terminal.ends().0, 0);
     let refused = program.run("resume --workers").expect(2);
-    assert_eq!(refused.stderr.matches("There is no terminal to ask on").count(), 1, "{refused:#?}");
+    assert_eq!(refused.stderr.matches("There is no terminal for the answer").count(), 1, "{refused:#?}");
     assert_eq!(paused().await, 3);
 
     for line in ["status --json", "doctor --json", "resume --workers --yes --json"] {
@@ -295,7 +295,7 @@ async fn an_entry_of_a_voucher_that_belongs_elsewhere_is_buried_and_said_where_i
     let (_, own) = letters.iter().find(|(tag, _)| tag == "3").expect("of partition 3");
     assert!(own.to_string().contains("wrong_partition"), "{own}");
     let list = program.run("dead list").expect(0);
-    assert!(list.stdout.contains("belongs to the partition {1}, and this is {3}"), "{list:#?}");
+    assert!(list.stdout.contains("belongs to partition {1}, but this partition is {3}"), "{list:#?}");
 
     // The runbook's way: the entry is added to the right stream, and the letter is deleted once the order is written.
     fixture

@@ -177,9 +177,9 @@ async fn a_system_gets_partitions_grows_shrinks_and_is_one_whole_again_and_nothi
         let mut worker = system.worker(&format!("w{number}"), from).start();
         system.sell(from, 4).await;
         let plan = system.program(from).run_with(&["partitions", "change", "--to", to, "--dry-run"], &[]);
-        assert!(plan.expect(0).stdout.contains("8 sales closed meanwhile"));
+        assert!(plan.expect(0).stdout.contains("8 sales would be paused"));
         let done = system.change(from, to).await.expect(0);
-        assert!(done.stdout.contains("8 sales closed"), "{done:#?}");
+        assert!(done.stdout.contains("8 sales paused"), "{done:#?}");
         // The worker wrote what was in the streams, and ended by itself.
         assert_eq!(worker.ended().await.code(), Some(2));
         assert!(worker.log().contains("the partitions of the system are being changed"), "{}", worker.log());
@@ -191,13 +191,16 @@ async fn a_system_gets_partitions_grows_shrinks_and_is_one_whole_again_and_nothi
             assert_eq!(system.ask(from, voucher, 999_999).await.1, AdmitReply::Paused, "voucher {voucher}");
         }
         let refused = system.program(from).run("audit").expect(2);
-        assert!(refused.stderr.contains("vouchers would be in other partitions"), "{refused:#?}");
+        assert!(refused.stderr.contains("this process would use wrong partitions"), "{refused:#?}");
         let mut old = system.worker("old", from).start();
         assert_eq!(old.ended().await.code(), Some(2));
         let again = system.change(from, to).await.expect(0);
         assert!(again.stdout.contains("already"), "{again:#?}");
         let shown = system.program(from).run("partitions show").expect(1);
-        assert!(shown.stdout.contains("keeps ANOTHER list than stream.partitions"), "{shown:#?}");
+        assert!(
+            shown.stdout.contains("stores ANOTHER list of partitions than stream.partitions"),
+            "{shown:#?}"
+        );
         let shown = system.program(to).run("partitions show").expect(0);
         assert!(shown.stdout.contains("0 entries to be settled, 0 dead letters, 0 workers"), "{shown:#?}");
         system.fixture.judge_partitions(to).await;

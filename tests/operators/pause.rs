@@ -92,9 +92,10 @@ async fn a_fleet_under_load_stops_reading_and_goes_on_where_it_was() {
         let told = |text: &str| log.matches(text).count();
         assert_eq!(told(" WARN "), 2, "begin and end:\n{log}");
         assert!(
-            log.contains("paused: nothing is read until it is resumed") && log.contains("by alice since")
+            log.contains("paused: no entries are read until the pause ends")
+                && log.contains("by alice since")
         );
-        assert!(log.contains("pause over: reading goes on"), "{log}");
+        assert!(log.contains("pause over: entries are read again"), "{log}");
     }
     assert!(first.stop().await.success() && second.stop().await.success());
 }
@@ -142,14 +143,14 @@ async fn a_pause_with_an_end_ends_by_itself() {
     let program = program(&fixture);
     let done = program.run("pause --workers --for 3s --yes --json").expect(0).json();
     assert_eq!((&done["outcome"], &done["ends_in_s"]), (&"paused".into(), &3.0.into()), "{done}");
-    worker.says("paused: nothing is read").await;
+    worker.says("paused: no entries are read").await;
     until_all(&worker, "paused").await;
     fixture.plain_rush(1_000, 10).await;
     let paused = program.run("status --json").expect(0).json()["workers_paused"].clone();
     assert!(paused["ends_in_s"].as_f64().is_some_and(|left_s| left_s <= 3.0), "{paused}");
     fixture.settled().await;
     fixture.invariants().await;
-    assert!(worker.log().contains("pause over: reading goes on"));
+    assert!(worker.log().contains("pause over: entries are read again"));
     assert_eq!(program.run("status --json").expect(0).json()["workers_paused"], Json::Null);
     assert!(worker.stop().await.success());
 }
@@ -163,7 +164,7 @@ async fn a_redis_that_restarts_keeps_the_pause_and_its_workers_stay_paused() {
     program(&fixture).run("pause --workers --yes").expect(0);
     until_all(&worker, "paused").await;
     fixture.redis.kill9().expect("Redis is killed");
-    worker.says("cannot read whether the workers are still paused: they stay paused").await;
+    worker.says("cannot read whether the workers are still paused: the workers stay paused").await;
     fixture.redis.restart().expect("Redis is back");
     fixture.plain_rush(1_000, 10).await;
     nothing_is_read(&fixture).await;
@@ -218,12 +219,15 @@ async fn a_worker_that_cannot_look_does_not_start_and_doctor_says_why() {
     let mut worker = fixture.worker("w").start();
     assert_eq!(worker.ended().await.code(), Some(3));
     assert!(
-        worker.log().contains("Failed to look whether the workers are paused (tidegate:pause)"),
+        worker.log().contains("Failed to read whether the workers are paused (tidegate:pause)"),
         "{}",
         worker.log()
     );
     let doctor = program(&fixture).run("doctor").expect(1);
-    assert!(doctor.stdout.contains("tidegate:pause could not be read"), "{doctor:?}");
+    assert!(
+        doctor.stdout.contains("Failed to read the pause of the workers from the key tidegate:pause"),
+        "{doctor:?}"
+    );
     program(&fixture).run("status").expect(3);
 }
 
@@ -245,7 +249,7 @@ async fn who_paused_the_workers_since_when_and_why_is_shown_everywhere() {
     {
         let said = program.run(line);
         assert!(said.stdout.contains(level), "{said:?}");
-        for text in ["by bob since 20", "(new disk)", "goes on by itself in ", "tidegate resume --workers"] {
+        for text in ["by bob since 20", "(new disk)", "the pause ends in ", "tidegate resume --workers"] {
             assert!(said.stdout.contains(text), "{text} is missing in {said:?}");
         }
     }
@@ -253,7 +257,10 @@ async fn who_paused_the_workers_since_when_and_why_is_shown_everywhere() {
     // The same pause again changes nothing; a pause with another end replaces it.
     let before = fixture.call("GET tidegate:pause").await;
     let replaced = program.run("pause --workers --for 20m --as eve --dry-run").expect(0);
-    assert!(replaced.stdout.contains("paused by bob since") && replaced.stdout.contains("would be replaced"));
+    assert!(
+        replaced.stdout.contains("paused by bob since")
+            && replaced.stdout.contains("would replace this pause")
+    );
     assert_eq!(fixture.call("GET tidegate:pause").await, before);
     program.run("pause --workers --as eve --yes").expect(0);
     let again = program.run("pause --workers --as mallory --json").expect(0).json();
@@ -265,7 +272,7 @@ async fn who_paused_the_workers_since_when_and_why_is_shown_everywhere() {
     assert_eq!(again["before"]["ends_in_s"], Json::Null);
     for gate in ["pause --voucher 7 --for 10m --yes", "pause --for 10m --yes"] {
         assert!(
-            program.run(gate).expect(2).stderr.contains("only a pause of workers can end by itself"),
+            program.run(gate).expect(2).stderr.contains("only a pause of workers ends by itself"),
             "{gate}"
         );
     }
@@ -302,16 +309,19 @@ async fn a_pause_that_changed_while_somebody_was_asked_is_left_alone() {
     fixture.call("SET tidegate:pause others").await;
     terminal.types("y");
     let (code, shown) = terminal.ends();
-    assert!(code == 1 && shown.contains("another command has paused them meanwhile"), "{code}: {shown}");
+    assert!(
+        code == 1 && shown.contains("another command has paused the workers meanwhile"),
+        "{code}: {shown}"
+    );
 
     let mut terminal = Terminal::start(&program.command(&["resume", "--workers"]));
     let shown = terminal.shows("Resume the workers? [y/N]");
-    assert!(shown.contains("(others), would be resumed"), "{shown}");
+    assert!(shown.contains("(others) and would be resumed"), "{shown}");
     fixture.call("SET tidegate:pause again").await;
     terminal.types("y");
     let (code, shown) = terminal.ends();
     assert!(
-        code == 1 && shown.contains("another command has changed their pause meanwhile"),
+        code == 1 && shown.contains("another command has changed the pause meanwhile"),
         "{code}: {shown}"
     );
     assert_eq!(fixture.call("GET tidegate:pause").await.as_string().as_deref(), Some("again"));

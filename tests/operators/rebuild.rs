@@ -155,21 +155,18 @@ async fn a_rebuild_goes_by_the_keys_that_are_there_where_mysql_does_not_say_what
         )
     };
     let said = rebuild();
-    assert!(
-        said.contains("without a complete journal, as it was before") && said.contains(&type_it(1)),
-        "{said}"
-    );
+    assert!(said.contains("because the old one was incomplete") && said.contains(&type_it(1)), "{said}");
     assert!(!fixture.journal(7).await.contains_key(COMPLETE));
 
     fixture.redis_says(&["DEL", "seckill:stock:7", "seckill:journal:7", "seckill:order:7"]).await;
     for _ in ["of an empty Redis", "of what a rebuild left"] {
         let said = rebuild();
-        assert!(said.contains("because MySQL has no note about it") && said.contains(&type_it(0)), "{said}");
+        assert!(said.contains("because MySQL does not say if") && said.contains(&type_it(0)), "{said}");
         assert!(fixture.journal(7).await.contains_key(COMPLETE));
     }
     sql(&fixture, "UPDATE tb_seckill_voucher SET keeps_journal = 0").await;
     let said = rebuild();
-    assert!(said.contains("because its producers keep none") && !said.contains("UPDATE"), "{said}");
+    assert!(said.contains("because producers keep no journal") && !said.contains("UPDATE"), "{said}");
     assert!(!fixture.journal(7).await.contains_key(COMPLETE));
     assert!(worker.stop().await.success());
 }
@@ -399,7 +396,7 @@ async fn killed_at(step: u32) {
     }
     let again = program.run("rebuild --voucher 7 --yes").expect(0);
     assert_eq!(
-        again.stderr.contains("tidegate rebuild: one comparison, repair or rebuild at a time"),
+        again.stderr.contains("tidegate rebuild: comparisons, repairs, rebuilds run one by one"),
         step == 0,
         "{again:?}"
     );
@@ -429,7 +426,10 @@ async fn without_its_lock_in_mysql_nothing_is_switched_over() {
     drop(own);
     hold.release();
     let run = Run::from(child.wait_with_output().expect("it ends")).expect(3);
-    assert!(run.stderr.contains("the row of voucher 7 in MySQL is not locked any more"), "{run:?}");
+    assert!(
+        run.stderr.contains("Tidegate no longer has the lock on the row of voucher 7 in MySQL"),
+        "{run:?}"
+    );
     assert_eq!((fixture.journal(7).await, fixture.redis_stock(7).await), (before, Some(99)));
     program.run("rebuild --voucher 7 --yes").expect(0);
     adds_up(&fixture, 7).await;
@@ -469,7 +469,7 @@ async fn a_worker_that_does_not_say_what_it_has_in_progress_is_named() {
     fixture.call("SET tidegate:worker:old1 pid-1").await;
     let refused = program.run("rebuild --all --yes").expect(1);
     assert!(
-        refused.stdout.contains("of an older version, or stand still: old1")
+        refused.stdout.contains("have an older version or hang: old1")
             && refused.stdout.contains("--despite-workers old1"),
         "{refused:?}"
     );
@@ -495,7 +495,7 @@ async fn a_dry_run_changes_nothing_and_a_pause_outlives_a_rebuild() {
         "{dry:?}"
     );
     assert!(
-        dry.stdout.contains("1 sale over, by their rows") && dry.stdout.contains("with --voucher: 9"),
+        dry.stdout.contains("1 sale ended, according to MySQL") && dry.stdout.contains("add --voucher ID: 9"),
         "{dry:?}"
     );
     assert!(fixture.journal(7).await.is_empty() && fixture.redis_stock(9).await.is_none());
@@ -509,7 +509,7 @@ async fn a_dry_run_changes_nothing_and_a_pause_outlives_a_rebuild() {
     program.run("rebuild --voucher 9 --yes").expect(0);
     assert_eq!(fixture.redis_stock(9).await, Some(10));
     let none = program.run("rebuild --voucher 999 --yes").expect(1);
-    assert!(none.stdout.contains("MySQL has no row of it"), "{none:?}");
+    assert!(none.stdout.contains("because MySQL has no row of it"), "{none:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -518,7 +518,7 @@ async fn a_sale_whose_units_are_being_changed_is_left_as_it_is() {
     let note = r#"{"id":"ab","units":5,"before":100,"state":"open","by":"x","at":"2026-11-20T10:00:00Z"}"#;
     fixture.redis_says(&["HSET", "seckill:voucher:7", "change", note]).await;
     let left = program.run("rebuild --all --yes").expect(1);
-    assert!(left.stdout.contains("voucher 7: not rebuilt, units are being added to it"), "{left:?}");
+    assert!(left.stdout.contains("voucher 7: not rebuilt, the stock is being changed"), "{left:?}");
     assert!(fixture.journal(7).await.is_empty());
 }
 
@@ -535,8 +535,11 @@ async fn no_order_id_of_today_is_given_out_again() {
     fixture.settled().await;
     assert!(worker.stop().await.success());
     let unknown = program.run("rebuild --all --yes").expect(0);
-    assert!(unknown.stdout.contains("counter raised from nothing to 500"), "{unknown:?}");
-    assert!(unknown.stdout.contains("is unknown, because the counter of order ids was lost"), "{unknown:?}");
+    assert!(unknown.stdout.contains("the counter was raised from none to 500"), "{unknown:?}");
+    assert!(
+        unknown.stdout.contains("no store knows, because the counter of order ids was lost"),
+        "{unknown:?}"
+    );
     assert_eq!(counter().await, Some(500));
     // One order is only in the stream. The id of another one was not made from the counter, and would use up the ids of
     // the day.

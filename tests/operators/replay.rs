@@ -195,7 +195,7 @@ async fn without_its_bounds_or_with_wrong_ones_nothing_is_run() {
     }
     let nothing = replay(&fixture, &ALL);
     assert!(
-        nothing.status.success() && shown(&nothing).contains("there is nothing to run"),
+        nothing.status.success() && shown(&nothing).contains("there is no entry to replay"),
         "{}",
         shown(&nothing)
     );
@@ -282,7 +282,7 @@ async fn the_dry_run_counts_what_would_be_created_refused_and_buried_and_changes
     let dry = told(&replay(&fixture, &[&ALL[..], &["--dry-run", "--json"]].concat()), 0);
     counts(&dry, &[("entries", 804), ("unread", 402)]);
     let text = replay(&fixture, &[&ALL[..], &["--dry-run"]].concat());
-    assert!(shown(&text).contains("402 of them not read by any worker yet"), "{}", shown(&text));
+    assert!(shown(&text).contains("among them 402 that no worker has read yet"), "{}", shown(&text));
     assert!(shown(&text).contains("2 would be buried"), "{}", shown(&text));
     dump(&fixture).await.expect(&before);
 
@@ -536,8 +536,7 @@ async fn what_a_living_worker_has_in_progress_is_not_buried_under_its_hands() {
     let dry_args = [&ALL[..], &["--dry-run"]].concat();
     let dry = self::replay(&fixture, &dry_args);
     assert!(
-        shown(&dry)
-            .contains("0 would be buried, 1 in progress with a living worker, which must finish first"),
+        shown(&dry).contains("0 would be buried, 1 left to a living worker that has them in progress"),
         "{}",
         shown(&dry)
     );
@@ -612,8 +611,9 @@ async fn no_event_overtakes_an_older_one_of_its_order_that_no_worker_has_read() 
     let from = ["replay", "--from", &cancelled, "--to", "0s", "--yes", "--json"];
     let some = told(&fixture.tidegate(&from), 1);
     counts(&some, &[("events", 0), ("left", 2)]);
-    let behind =
-        |note: &Json| note["why"].as_str().is_some_and(|why| why.starts_with("an older entry of its order"));
+    let behind = |note: &Json| {
+        note["why"].as_str().is_some_and(|why| why.starts_with("an older entry of the same order"))
+    };
     assert!(behind(&some["notes"][0]), "{some:#}");
     assert_eq!((recorded(&fixture, 1).await.len(), recorded(&fixture, 2).await.len()), (0, 0));
 
@@ -714,7 +714,7 @@ async fn a_stream_that_is_gone_is_run_from_its_export() {
     work(&fixture, "w").await;
     let (orders, released) = (fixture.orders().await, fixture.released().await.len() as u64);
     fixture.call("XTRIM stream.orders MAXLEN 0").await;
-    assert!(shown(&replay(&fixture, &ALL)).contains("there is nothing to run"));
+    assert!(shown(&replay(&fixture, &ALL)).contains("there is no entry to replay"));
     let there = told(&replay(&fixture, &["--file", file, "--yes", "--json"]), 0);
     counts(&there, &[("created", 0), ("already_there", orders.len() as u64), ("refused", 0), ("dead", 2)]);
 
@@ -786,7 +786,7 @@ async fn a_file_with_a_bad_line_is_refused_as_a_whole() {
 
     let taken = fixture.tidegate(&[&["export"], &ALL[..], &["--out", file]].concat());
     assert_eq!(taken.status.code(), Some(2), "{}", shown(&taken));
-    assert!(shown(&taken).contains("exists already"), "{}", shown(&taken));
+    assert!(shown(&taken).contains("already exists and is not overwritten"), "{}", shown(&taken));
 
     // The file is not sorted, has an empty line, and one line twice.
     let mut turned: Vec<&str> = whole.lines().rev().collect();
@@ -818,7 +818,7 @@ async fn an_export_changes_nothing_and_goes_on_where_it_was_stopped() {
     let midnight = ["--from", "2024-02-01T00:00:00Z", "--to", "2024-02-01T00:00:00Z"];
     for out in [&day[..], &[]] {
         let empty = fixture.tidegate(&[&["export"], &midnight[..], out].concat());
-        let nothing = "stream.orders: nothing between 2024-02-01T00:00:00Z and 2024-02-01T00:00:00Z";
+        let nothing = "stream.orders: no entry between 2024-02-01T00:00:00Z and 2024-02-01T00:00:00Z";
         assert!(empty.status.success() && shown(&empty).contains(nothing), "{}", shown(&empty));
     }
     let run = fixture.tidegate(&[&["export"], &ALL[..], &day].concat());
@@ -885,7 +885,7 @@ async fn an_export_into_a_pipe_that_nobody_empties_can_be_stopped() {
     interrupt(&child);
     let mut said = String::new();
     errors.read_line(&mut said).expect("it speaks");
-    assert!(said.contains("again to stop at once"), "{said}");
+    assert!(said.contains("a second signal stops at once"), "{said}");
     interrupt(&child);
     until("it has ended", || {
         let ended = child.try_wait().expect("it is our child");
@@ -894,7 +894,7 @@ async fn an_export_into_a_pipe_that_nobody_empties_can_be_stopped() {
     .await;
     errors.read_to_string(&mut said).expect("it speaks");
     assert_eq!(child.wait().expect("it is our child").code(), Some(6), "{said}");
-    assert!(said.contains("its last line may be cut off"), "{said}");
+    assert!(said.contains("the last line of the export may be incomplete"), "{said}");
     let rest = go_on(&said);
     let rest = fixture.tidegate(&strs(&rest));
     assert_eq!(

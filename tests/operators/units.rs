@@ -123,8 +123,8 @@ async fn what_somebody_changed_by_hand_is_shown_and_not_hidden() {
         &[("unsold", 90), ("unpaid", 4), ("contradictory", 3), ("unaccounted", 6)],
     );
     let shown = operator(&fixture).run("voucher show --voucher 1").expect(0).stdout;
-    assert!(shown.contains("3 units are in orders whose slot and status contradict each other"), "{shown}");
-    assert!(shown.contains("less the unsold ones and those of orders, leave 6 units"), "{shown}");
+    assert!(shown.contains("3 units are in orders whose status and slot contradict each other"), "{shown}");
+    assert!(shown.contains("minus unsold units and units of orders give 6 units"), "{shown}");
     // Then the service also raises the stock: all units add up again, and the row still contradicts itself.
     sql(&fixture, "UPDATE tb_seckill_voucher SET stock = stock + 6").await;
     are(&units(&fixture, 1).await, &[("contradictory", 3), ("unaccounted", 0)]);

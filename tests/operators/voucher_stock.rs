@@ -98,7 +98,10 @@ async fn a_change_that_was_made_is_said_to_be_where_its_report_cannot_be_printed
     let full = std::fs::File::options().write(true).open("/dev/full").expect("a full disk");
     let run = command.stdout(full).stderr(Stdio::piped()).spawn().expect("the program runs");
     let run = Run::from(run.wait_with_output().expect("it ends")).expect(3);
-    assert!(run.stderr.contains("error: All work was done, but the report cannot be printed: "), "{run:?}");
+    assert!(
+        run.stderr.contains("error: All work was done, but the report could not be printed: "),
+        "{run:?}"
+    );
     assert_eq!(stocks(&fixture).await, (1_001, 1_001, 1_001));
 }
 
@@ -113,7 +116,7 @@ async fn the_same_typed_again_changes_nothing_unless_it_is_meant() {
     }
     let before = "voucher add --voucher 7 --units 500 --initial-stock 1000 --yes";
     let done = program.run(before).expect(0);
-    assert!(done.stdout.contains("both stores have it already"), "{done:?}");
+    assert!(done.stdout.contains("both stores already have this change"), "{done:?}");
     assert_eq!(stocks(&fixture).await, (1_500, 1_500, 1_500));
     program.run("voucher add --voucher 7 --units 500 --initial-stock 1500 --yes").expect(0);
     let refused = program.run(before).expect(1);
@@ -127,7 +130,7 @@ async fn what_is_not_on_sale_or_not_there_is_refused_and_leaves_no_trace() {
     let before = fixture.redis_says(&["DUMP", "seckill:voucher:7"]).await;
     for (line, told) in [
         ("voucher take --voucher 7 --units 1001 --yes", "Redis has only 1000 units left"),
-        ("voucher add --voucher 8 --units 1 --yes", "MySQL has no row of it"),
+        ("voucher add --voucher 8 --units 1 --yes", "MySQL has no row of the voucher"),
         ("voucher add --voucher 7 --units 1 --initial-stock 999 --yes", "is 1000 and not 999"),
         ("voucher add --voucher 7 --units 9999999999999 --yes", "more than"),
         // MySQL itself refuses a number that its column cannot hold: then the note is cancelled.
@@ -144,7 +147,7 @@ async fn what_is_not_on_sale_or_not_there_is_refused_and_leaves_no_trace() {
     let sql = "UPDATE tb_seckill_voucher SET initial_stock = NULL";
     sqlx::query(sql).execute(&fixture.pool).await.unwrap();
     let refused = program.run("voucher take --voucher 7 --units 1 --yes").expect(1);
-    let repair = refused.stdout.split("first: ").nth(1).unwrap().lines().next().unwrap();
+    let repair = refused.stdout.split("first run: ").nth(1).unwrap().lines().next().unwrap();
     sqlx::query(sqlx::AssertSqlSafe(repair.to_owned()))
         .execute(&fixture.pool)
         .await
@@ -153,7 +156,7 @@ async fn what_is_not_on_sale_or_not_there_is_refused_and_leaves_no_trace() {
     assert_eq!(stocks(&fixture).await, (999, 999, 999));
     fixture.call("DEL seckill:stock:7").await;
     let refused = program.run("voucher add --voucher 7 --units 1 --yes").expect(1);
-    assert!(refused.stdout.contains("Redis has no stock of it"), "{refused:?}");
+    assert!(refused.stdout.contains("Redis has no stock of the voucher"), "{refused:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -170,7 +173,7 @@ async fn what_a_store_refuses_for_certain_leaves_nothing_half_done() {
     own("SET GLOBAL read_only = 1").await.expect("it is read-only");
     for (verb, _) in changes {
         let refused = program.run(&format!("voucher {verb} --voucher 7 --units 1 --yes")).expect(1);
-        assert!(refused.stdout.contains("refused, MySQL refused it: "), "{refused:?}");
+        assert!(refused.stdout.contains("refused, MySQL refused the change: "), "{refused:?}");
         assert!(refused.stdout.contains("(the server is read-only"), "{refused:?}");
         assert_eq!(stocks(&fixture).await, (1_000, 1_000, 1_000), "{verb}");
     }
@@ -184,7 +187,7 @@ async fn what_a_store_refuses_for_certain_leaves_nothing_half_done() {
     own("SET GLOBAL read_only = 1").await.expect("it is read-only");
     let same = "voucher take --voucher 7 --units 400 --yes";
     let refused = program.run(same).expect(3);
-    assert!(refused.stderr.contains("Redis has it, and MySQL refused it: "), "{refused:?}");
+    assert!(refused.stderr.contains("Redis has the change, but MySQL refused it: "), "{refused:?}");
     own("SET GLOBAL read_only = 0").await.expect("it is not any more");
     program.run(same).expect(0);
     program.run("voucher add --voucher 7 --units 400 --yes").expect(0);
@@ -195,7 +198,7 @@ async fn what_a_store_refuses_for_certain_leaves_nothing_half_done() {
         let refused = program.run(&format!("voucher {verb} --voucher 7 --units 1 --yes")).expect(1);
         assert!(refused.stdout.contains("refused, Redis refused: "), "{refused:?}");
         assert!(refused.stdout.contains("OOM command not allowed"), "{refused:?}");
-        assert!(refused.stdout.contains("nothing was changed on either side"), "{refused:?}");
+        assert!(refused.stdout.contains("neither Redis nor MySQL was changed"), "{refused:?}");
     }
     fixture.call("CONFIG SET maxmemory 0").await;
     for (verb, left) in changes {
@@ -254,7 +257,7 @@ async fn whatever_is_killed_half_way_is_completed_by_the_same_command_and_by_no_
             assert!(dry.stdout.contains("would be completed"), "{dry:?}");
             let typed = if step % 2 == 0 { go_on } else { &same };
             let done = program.run(&format!("{typed} --yes")).expect(0);
-            assert!(done.stdout.contains("the unfinished change is complete"), "{done:?}");
+            assert!(done.stdout.contains("the unfinished change is now complete"), "{done:?}");
             assert_eq!(
                 stocks(&fixture).await,
                 (1_000 + units, 1_000 + units, 1_000 + units),
@@ -309,7 +312,7 @@ async fn a_lost_reply_changes_nothing_twice() {
 /// Another operator completes the change, and then undoes it.
 async fn completed_and_undone(fixture: &Fixture, program: &Program, verb: &str) {
     let done = program.run(&format!("voucher {verb} --voucher 7 --units 400 --yes")).expect(0);
-    assert!(done.stdout.contains("the unfinished change is complete"), "{done:?}");
+    assert!(done.stdout.contains("the unfinished change is now complete"), "{done:?}");
     let back = if verb == "add" { "take" } else { "add" };
     program.run(&format!("voucher {back} --voucher 7 --units 400 --yes")).expect(0);
     assert_eq!(stocks(fixture).await, (1_000, 1_000, 1_000));
@@ -369,7 +372,7 @@ async fn what_mysql_refuses_is_cancelled_before_anybody_else_can_make_it() {
     assert!(waited.stderr.contains("Lock wait timeout"), "{waited:?}");
     cancellation.release();
     let refused = Run::from(child.wait_with_output().expect("it ends")).expect(1);
-    assert!(refused.stdout.contains("MySQL has fewer units left by now"), "{refused:?}");
+    assert!(refused.stdout.contains("MySQL now has fewer units left"), "{refused:?}");
     sqlx::query(left).bind(1_000).execute(&fixture.pool).await.expect("they released it");
     assert_eq!(stocks(&fixture).await, (1_000, 1_000, 1_000));
     program.run_with(&same, &[]).expect(0);

@@ -83,10 +83,10 @@ async fn units_move_from_one_region_to_another_and_the_same_typed_again_moves_no
     fixture.judge().await;
 
     let again = program.run(&format!("{MOVE} --yes")).expect(1);
-    assert!(again.stdout.contains("once more: tidegate voucher transfer"), "{again:#?}");
+    assert!(again.stdout.contains("to do it a second time: tidegate voucher transfer"), "{again:#?}");
     assert!(again.stdout.contains("--units 400 --initial-stock 600"), "{again:#?}");
     let done = program.run(&format!("{MOVE} --initial-stock 1000 --yes")).expect(0);
-    assert!(done.stdout.contains("both stores have it already"), "{done:#?}");
+    assert!(done.stdout.contains("both stores already have this change"), "{done:#?}");
     assert_eq!(stocks(&fixture).await, same(600, 900));
     program.run(&format!("{MOVE} --initial-stock 600 --yes")).expect(0);
     assert_eq!(stocks(&fixture).await, same(200, 1_300));
@@ -113,7 +113,7 @@ async fn what_cannot_be_moved_is_refused_and_leaves_no_trace() {
         assert_eq!(stocks(&fixture).await, same(1_000, 500), "{line}");
         assert_eq!(fixture.redis_says(&["DUMP", "seckill:voucher:101"]).await, before, "{line}");
     };
-    check(by("west", "south", 1), "the campaign has no region west: it has north, south").await;
+    check(by("west", "south", 1), "the campaign has no region west: the regions are north, south").await;
     check(by("north", "east", 1), "the campaign has no region east").await;
     check(by("north", "north", 1), "north is named twice").await;
     check(by("north", "south", 1_001), "Redis has only 1000 units left of north").await;
@@ -183,9 +183,9 @@ async fn a_move_that_is_killed_half_way_is_completed_by_the_same_command_and_by_
         {
             let refused = program.run(other).expect(1);
             assert!(
-                refused
-                    .stdout
-                    .contains(&format!("complete that first: tidegate {MOVE} --initial-stock 1000")),
+                refused.stdout.contains(&format!(
+                    "to complete the unfinished change first: tidegate {MOVE} --initial-stock 1000"
+                )),
                 "{refused:#?}"
             );
         }
@@ -197,7 +197,7 @@ async fn a_move_that_is_killed_half_way_is_completed_by_the_same_command_and_by_
         assert!(dry.stdout.contains("would be completed"), "{dry:#?}");
         let typed = if step % 2 == 0 { go_on } else { MOVE };
         let done = program.run(&format!("{typed} --yes")).expect(0);
-        assert!(done.stdout.contains("the unfinished move is complete"), "{done:#?}");
+        assert!(done.stdout.contains("the unfinished move is now complete"), "{done:#?}");
         assert_eq!(stocks(&fixture).await, same(600, 900), "{step}");
         program.run(&format!("{MOVE} --yes")).expect(1);
         assert_eq!(stocks(&fixture).await, same(600, 900), "{step}");
@@ -217,7 +217,7 @@ async fn a_region_is_not_delisted_while_units_are_on_their_way_and_units_do_not_
         for rest in ["--dry-run", "--yes"] {
             let refused = program.run(&format!("voucher delist --voucher {voucher} {rest}")).expect(1);
             assert!(
-                refused.stdout.contains("complete that first: tidegate voucher transfer --campaign 5"),
+                refused.stdout.contains("To complete the change: tidegate voucher transfer --campaign 5"),
                 "{refused:#?}"
             );
         }
@@ -234,7 +234,7 @@ async fn a_region_is_not_delisted_while_units_are_on_their_way_and_units_do_not_
     sqlx::query(delist).execute(&fixture.pool).await.expect("MySQL takes it");
     hold.release();
     let refused = Run::from(child.wait_with_output().expect("it ends")).expect(1);
-    assert!(refused.stdout.contains("one of them was delisted in the meantime"), "{refused:#?}");
+    assert!(refused.stdout.contains("one of the vouchers was delisted in the meantime"), "{refused:#?}");
     drop(proxies);
     assert_eq!(stocks(&fixture).await, same(600, 900), "Redis has its units back");
     program.run("voucher delist --voucher 102 --yes").expect(0);
@@ -257,7 +257,7 @@ async fn a_move_is_not_made_twice_because_the_region_that_got_has_changed_since(
     let again = program.run(&format!("{MOVE} --yes")).expect(1);
     assert!(again.stdout.contains("--units 400 --initial-stock 600"), "{again:#?}");
     let done = program.run(&format!("{MOVE} --initial-stock 1000 --yes")).expect(0);
-    assert!(done.stdout.contains("both stores have it already"), "{done:#?}");
+    assert!(done.stdout.contains("both stores already have this change"), "{done:#?}");
     assert_eq!(stocks(&fixture).await, same(600, 907));
     program.run(&format!("{MOVE} --initial-stock 600 --yes")).expect(0);
     assert_eq!(stocks(&fixture).await, same(200, 1_307));
@@ -284,7 +284,7 @@ async fn a_move_of_which_one_note_is_lost_is_ended_and_blocks_neither_region() {
         let dry = program.run(&format!("{go_on} --dry-run")).expect(0);
         assert!(dry.stdout.contains(&format!("Redis has lost the note of {region}")), "{dry:#?}");
         let ended = program.run(&format!("{go_on} --yes"));
-        let told = if is_written { "the unfinished move is complete" } else { "it is cancelled" };
+        let told = if is_written { "the unfinished move is now complete" } else { "it is cancelled" };
         assert!(ended.code == i32::from(!is_written) && ended.stdout.contains(told), "{ended:#?}");
         // In MySQL, both regions have the move or neither has it; Redis never has more units.
         let (north, south) = if is_written { (600, 900) } else { (1_000, 500) };
@@ -333,7 +333,7 @@ async fn a_move_that_mysql_refuses_is_cancelled_on_both_sides() {
     sqlx::query(left).bind(300).execute(&fixture.pool).await.expect("others have bought it");
     hold.release();
     let refused = Run::from(child.wait_with_output().expect("it ends")).expect(1);
-    assert!(refused.stdout.contains("MySQL has fewer units left by now"), "{refused:#?}");
+    assert!(refused.stdout.contains("MySQL now has fewer units left"), "{refused:#?}");
     drop(proxies);
     sqlx::query(left).bind(1_000).execute(&fixture.pool).await.expect("they released it");
     assert_eq!(stocks(&fixture).await, same(1_000, 500));

@@ -204,7 +204,7 @@ async fn status_is_what_the_command_says_and_what_each_lane_does() {
 async fn is_away(worker: &Worker, store: &str, created: f64) {
     let label = store.to_lowercase();
     until_page(worker, "/readyz", 503, store).await;
-    until_page(worker, "/readyz", 503, "nothing has been read for").await;
+    until_page(worker, "/readyz", 503, "the worker has read nothing for").await;
     until_sample(worker, &format!("tidegate_gather_success{{store=\"{label}\"}}"), 0.0).await;
     let begun = Instant::now();
     let page = get(worker, "/metrics").await;
@@ -355,7 +355,7 @@ async fn a_lane_that_does_one_thing_for_too_long_is_named() {
         .start();
     fixture.plain_rush(1_000, 40).await;
     settling.reached().await.expect("a batch is in progress");
-    until_page(&worker, "/livez", 503, "lane w-0 has been settling for ").await;
+    until_page(&worker, "/livez", 503, "lane w-0 has had the activity settling for ").await;
     until_sample(&worker, "tidegate_lanes_stuck", 1.0).await;
     settling.release();
     until_page(&worker, "/livez", 200, "alive").await;

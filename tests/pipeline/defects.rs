@@ -379,7 +379,7 @@ async fn the_stream_is_trimmed_but_never_of_what_is_unread_or_pending() {
     let worker = plan.start();
     let length = || async { fixture.client.xlen::<usize, _>(STREAM).await.expect("Redis answers") };
     until("the stream is trimmed", || async { length().await <= 100 }).await;
-    worker.says("deleted entries beyond the retention").await;
+    worker.says("deleted entries that are older than stream.retention_ms").await;
     assert_eq!(pending(&fixture).await, 1, "what waits is still there");
     fixture.redis_says(&["DEL", "lock:order:1000"]).await;
     fixture.settled().await;

@@ -33,7 +33,7 @@ async fn it_says_what_the_worker_says_with_the_token_of_the_configuration() {
     let json = probe(&listen, TOKEN, "probe livez --json").expect(0).json();
     assert_eq!(json, serde_json::json!({ "yes": true, "says": "alive" }));
     let run = probe(&listen, &TOKEN.replace('0', "1"), "probe livez").expect(1);
-    assert!(run.stdout.contains("401 Unauthorized: send `Authorization: Bearer`"), "{run:?}");
+    assert!(run.stdout.contains("401 Unauthorized: send `Authorization: Bearer TOKEN`"), "{run:?}");
     assert!(!run.all().contains(TOKEN), "{run:?}");
 
     fixture.mysql.kill9().expect("MySQL is killed");
@@ -51,7 +51,7 @@ fn who_cannot_be_asked_is_not_alive_and_a_configuration_without_address_is_wrong
     let run = probe(&format!("127.0.0.1:{}", closed_port()), "", "probe livez").expect(1);
     assert!(run.stdout.contains("refused"), "{run:?}");
     assert!(
-        run.stdout.contains("The probe uses admin.listen of this configuration; it does not check"),
+        run.stdout.contains("The probe checks only the worker at the address in admin.listen"),
         "{run:?}"
     );
     let mute = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -62,6 +62,6 @@ fn who_cannot_be_asked_is_not_alive_and_a_configuration_without_address_is_wrong
     let run = probe("off", "", "probe livez").expect(2);
     assert!(run.stderr.contains("admin.listen is off"), "{run:?}");
     let run = probe("127.0.0.1:0", "", "probe livez").expect(2);
-    assert!(run.stderr.contains("name the port"), "{run:?}");
+    assert!(run.stderr.contains("with a fixed port"), "{run:?}");
     Program::with_flags(&[]).run("probe healthz").expect(2);
 }

@@ -113,7 +113,7 @@ async fn a_master_that_is_gone_for_good_stops_its_own_partitions_and_the_verdict
     let verdict = audit.stdout.split("All 12 partitions: ").nth(1).expect("a verdict of all");
     assert!(verdict.starts_with("UNKNOWN. ") && verdict.contains("{10}"), "{audit:#?}");
     let (status, _) = timed("status", 12);
-    assert!(status.stdout.contains("UNKNOWN: something of "), "{status:#?}");
+    assert!(status.stdout.contains("UNKNOWN: some values of "), "{status:#?}");
     assert!(audit.stderr.contains("UNKNOWN: 4 of 12 partitions gave no answer: {10}"), "{audit:#?}");
     assert_eq!(audit.stdout.matches("It holds").count(), 8, "of the others: {audit:#?}");
     // A worker that starts now serves the partitions that are up.
@@ -216,7 +216,7 @@ async fn a_process_with_another_list_of_partitions_refuses_to_begin() {
     assert_eq!(heeded.code, 0, "{heeded:#?}");
     let mut second = fixture.worker("b").set("STREAM_PARTITIONS", other).start();
     assert_eq!(second.ended().await.code(), Some(2));
-    assert!(second.log().contains("vouchers would be in other partitions"), "{}", second.log());
+    assert!(second.log().contains("this process would use wrong partitions"), "{}", second.log());
     assert!(worker.stop().await.success());
 }
 
@@ -231,14 +231,14 @@ async fn doctor_names_what_a_failover_or_a_slot_that_moves_would_break() {
     let is_alone = well.stdout.contains("no worker is alive") && well.stdout.contains("1 error, ");
     assert!(is_alone, "a sale without a worker is the only error: {well:#?}");
     assert!(well.stdout.contains("cluster-require-full-coverage is no"), "{well:#?}");
-    assert!(well.stdout.contains("this master has no replica"), "{well:#?}");
+    assert!(well.stdout.contains("this Redis master has no replica"), "{well:#?}");
 
     master.says(&["CONFIG", "SET", "cluster-require-full-coverage", "yes"]).expect("set");
     let found = doctor().expect(1);
     assert!(found.stdout.contains("while one master is down, no partition sells"), "{found:#?}");
     master.says(&["CONFIG", "SET", "cluster-require-full-coverage", "no"]).expect("set");
 
-    if !well.stdout.contains("it moves each slot as a whole") {
+    if !well.stdout.contains("the server moves whole slots") {
         // 100,001 entries are added in parts, so that even a slow machine answers each call in time.
         let lua = "for at = 1, 9091 do redis.call('XADD', KEYS[1], '*', 'n', at) end";
         for _ in 0..11 {
@@ -250,7 +250,7 @@ async fn doctor_names_what_a_failover_or_a_slot_that_moves_would_break() {
     let to = fixture.cluster.master_of("2").expect("a master");
     let _moving = fixture.cluster.begin_move("10", to).expect("moving");
     let found = doctor();
-    assert!(found.stdout.contains("is on its way to another node"), "{found:#?}");
+    assert!(found.stdout.contains("is being moved to or from another node"), "{found:#?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -45,7 +45,7 @@ async fn no_order_is_written_that_a_promoted_replica_would_not_know() {
     for order in 2..=4 {
         assert_eq!(store.admissions().admit(&wanted(order)).await.expect("an answer"), AdmitReply::Admitted);
     }
-    worker.says("nothing is handled until replicas have what was read: 0 of 1 replicas").await;
+    worker.says("no entries are handled until replicas have the entries: 0 of 1 replicas").await;
     let before = looks(&fixture).await;
     until("it goes on asking", || async { looks(&fixture).await > before + 10 }).await;
     // A replay does not write these orders either.
@@ -63,7 +63,7 @@ async fn no_order_is_written_that_a_promoted_replica_would_not_know() {
     ];
     let replay = fixture.tidegate(&replay);
     let said = String::from_utf8_lossy(&replay.stderr);
-    assert!(!replay.status.success() && said.contains("until replicas have what was read"), "{replay:?}");
+    assert!(!replay.status.success() && said.contains("until replicas have the entries"), "{replay:?}");
     assert_eq!(fixture.orders().await.len(), 1, "no row of an order that no replica has");
     let outages = worker.log().matches("outage began").count();
     assert!(outages <= 3, "it says so once, or twice where the replica had all until its first try");
@@ -107,7 +107,7 @@ async fn an_outage_of_the_append_only_files_goes_on_until_they_have_what_was_rea
     let plan = fixture.worker("w").set("GATE_WAIT_REPLICAS", 1).set("GATE_WAIT_MS", 100);
     let worker = plan.set("GATE_WAIT_FOR", "file").set("WORKER_BACKOFF_MAX_MS", 200).start();
     fixture.add_order(1, 1, 7).await;
-    worker.says("nothing is handled until replicas have what was read").await;
+    worker.says("no entries are handled until replicas have the entries").await;
     // The probe must need the replicas, too. A probe that passes while every batch fails would end the outage, and the
     // next batch would begin it again. Before Redis 7, the counts have no subcommands.
     let probes = || async { fixture.calls_of("xgroup|create").await + fixture.calls_of("xgroup").await };
@@ -119,6 +119,6 @@ async fn an_outage_of_the_append_only_files_goes_on_until_they_have_what_was_rea
     let replay =
         fixture.tidegate(&[&wait[..], &["replay", "--from", "-1h", "--to", "now", "--yes"]].concat());
     let said = String::from_utf8_lossy(&replay.stderr);
-    assert!(!replay.status.success() && said.contains("until replicas have what was read"), "{replay:?}");
+    assert!(!replay.status.success() && said.contains("until replicas have the entries"), "{replay:?}");
     assert!(fixture.orders().await.is_empty());
 }

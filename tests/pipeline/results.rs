@@ -275,7 +275,7 @@ async fn what_redis_has_no_memory_for_is_acknowledged_and_told_later() {
     .await;
     assert_eq!(worker.log().matches("Redis does not take results").count(), 1, "once a minute");
     let doctor = Program::with_variables(&fixture.redis.url(), &fixture.mysql.url()).run("doctor");
-    assert!(doctor.stdout.contains("300 results were not published"), "{doctor:?}");
+    assert!(doctor.stdout.contains("Redis has not accepted 300 order results"), "{doctor:?}");
     fixture.call("CONFIG SET maxmemory 0").await;
     until("all are told", || async { unpublished(&fixture).await == 0 }).await;
     let expected: Vec<String> = (1..=300).map(|order| format!("{order} 0 confirmed")).collect();

@@ -66,7 +66,7 @@ async fn with_the_rights_of_the_examples_every_part_does_its_work() {
     fixture.add_poison().await;
     fixture.settled().await;
     second.says("removed a dead consumer that held no entries").await;
-    second.says("deleted entries beyond the retention").await;
+    second.says("deleted entries that are older than stream.retention_ms").await;
     // The worker is killed, and its heartbeat still exists when it starts again.
     second.kill9();
     let second = worker(&fixture, "w2");
@@ -77,7 +77,7 @@ async fn with_the_rights_of_the_examples_every_part_does_its_work() {
     for _ in 0..2 {
         let wait = "--set gate.wait_replicas=1 --set gate.wait_ms=10";
         let unsure = producer.run(&format!("admit --voucher 1 --user 78 --order 7878 {wait}")).expect(12);
-        assert!(unsure.stderr.contains("0 of 1 replicas had it"), "{unsure:#?}");
+        assert!(unsure.stderr.contains("0 of 1 replicas had the data"), "{unsure:#?}");
     }
     for (line, code) in [
         ("doctor", 0),

@@ -86,7 +86,7 @@ async fn it_is_ready_when_it_takes_orders_and_not_before() {
     manager.status_is("waiting for Redis").await;
     manager.is_calmed(2).await;
     fixture.redis.restart().expect("Redis starts");
-    manager.status_is("MySQL is away").await;
+    manager.status_is("MySQL is unavailable").await;
     manager.is_calmed(2).await;
     assert_eq!(manager.count("READY=1"), 0, "{:#?}", manager.told());
 
@@ -105,7 +105,7 @@ async fn it_is_ready_when_it_takes_orders_and_not_before() {
     manager.status_is("writing orders").await;
 
     fixture.redis.kill9().expect("Redis is killed");
-    manager.status_is("Redis is away").await;
+    manager.status_is("Redis is unavailable").await;
     // This is longer than the timeout of the watchdog.
     manager.is_calmed(4).await;
     fixture.redis.restart().expect("Redis starts again");
@@ -139,7 +139,7 @@ async fn the_watchdog_bites_when_a_lane_is_stuck() {
     fixture.plain_rush(1_000, 40).await;
     settling.reached().await.expect("a batch is in progress");
     worker
-        .says("parts are stuck, so the watchdog gets no signal any more stuck=\"lane w-0 has been settling")
+        .says("parts of the process are stuck, so the watchdog gets no signal any more stuck=\"lane w-0 has had the activity settling")
         .await;
     manager.status_is("stuck").await;
     let calmed = manager.count("WATCHDOG=1");

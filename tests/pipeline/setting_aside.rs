@@ -110,7 +110,7 @@ async fn a_pending_list_tells_what_is_set_aside_and_an_operator_can_bury_it() {
         let shown = program.run(&format!("pending show {entry}")).expect(0).stdout;
         list.contains("set aside: user_lock 1005")
             && shown.contains("crashes     0")
-            && shown.contains("waits for user_lock 1005, since")
+            && shown.contains("it has been waiting for user_lock 1005 for")
     })
     .await;
     worker.kill9();

@@ -164,7 +164,7 @@ async fn a_shard_that_is_away_stops_only_its_partitions_and_leaves_look_ups_unkn
     let away = fixture.drains(4, 5_000).await;
     eprintln!("5000 orders of a healthy shard: {before:?} with both, {away:?} while the other is away");
     assert!(away < before * 3 + Duration::from_secs(1), "{before:?} {away:?}");
-    worker.says("is away").await;
+    worker.says("a store is unavailable").await;
     for own in fixture.status() {
         let (tag, pending) = (own["partition"].as_str().expect("a tag"), own["stream"]["pending"].as_i64());
         assert!(pending.expect("a number") <= LANES * BATCH, "bounded: {own}");
@@ -245,7 +245,7 @@ async fn a_partition_pointed_to_another_shard_than_that_of_its_rows_is_refused()
     assert_eq!(ended.ended().await.code(), Some(2), "partition 2 is pointed to the shard that answers");
     fixture.admit_many(5, 10).await;
     fixture.second.restart().expect("back");
-    worker.says("its rows are elsewhere").await;
+    worker.says("mysql.shards also assigns partition").await;
     assert_eq!(fixture.written(5).await, 0);
     worker.kill9();
 

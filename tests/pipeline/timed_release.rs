@@ -126,7 +126,7 @@ async fn a_voucher_is_loaded_with_the_time_in_which_its_orders_have_to_be_paid()
     let shown = said(fixture.tidegate(&["voucher", "show", "--voucher", "7"]));
     assert!(shown.contains("to be paid within") && shown.contains("15 min"), "{shown}");
     let resumed = fixture.tidegate(&["resume", "--expirations", "--yes"]);
-    assert!(resumed.status.success() && said(resumed).contains("unpaid orders expire already"));
+    assert!(resumed.status.success() && said(resumed).contains("so unpaid orders expire"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -263,7 +263,7 @@ async fn what_fell_due_while_mysql_was_away_expires_when_it_is_back() {
     }
     until("they are written", || async { unpaid_with_limit(&fixture).await == 20 }).await;
     fixture.mysql.kill9().expect("it is killed");
-    worker.says("did not look for unpaid orders").await;
+    worker.says("unpaid orders do not expire").await;
     tokio::task::block_in_place(|| fixture.mysql.restart()).expect("it comes back");
     fixture.pool = sqlx::MySqlPool::connect(&fixture.mysql.url()).await.expect("MySQL answers");
     until("all have expired", || async { with_status(&fixture, 4).await == 20 }).await;
@@ -305,7 +305,7 @@ async fn stands_still_after(happens: impl AsyncFn(&Fixture), store: &str) {
     let doctor = fixture.tidegate(&["doctor"]);
     assert_eq!(doctor.status.code(), Some(1), "{doctor:?}");
     let doctor = String::from_utf8_lossy(&doctor.stdout).into_owned();
-    assert!(doctor.contains(&format!("{store} went back in time")), "{doctor}");
+    assert!(doctor.contains(&format!("{store} lost its newest data")), "{doctor}");
     assert_eq!(with_status(&fixture, 4).await, 0);
     let dry = fixture.tidegate(&["resume", "--expirations", "--dry-run"]);
     assert!(dry.status.success(), "{dry:?}");

@@ -119,7 +119,7 @@ async fn a_worker_that_waits_for_redis_obeys_a_signal_at_once() {
     let fixture = Fixture::open().await;
     fixture.redis.kill9().expect("Redis is killed");
     let worker = fixture.worker("w").start();
-    worker.says("Waiting for it").await;
+    worker.says("Waiting for Redis").await;
     ends_at_once(worker).await;
 }
 
@@ -147,7 +147,7 @@ async fn a_worker_that_waits_for_its_name_obeys_a_signal_at_once() {
     let fixture = Fixture::open().await;
     fixture.call("SET tidegate:worker:w somebody PX 60000").await;
     let worker = fixture.worker("w").set("WORKER_HEARTBEAT_TTL_MS", 60_000).start();
-    worker.says("waiting to see whether its process is alive").await;
+    worker.says("checking whether another live process has this name").await;
     ends_at_once(worker).await;
 }
 
@@ -161,7 +161,7 @@ async fn ends_at_once(mut worker: Worker) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_heartbeat_that_no_worker_wrote_is_named_with_what_to_delete() {
     let fixture = Fixture::open().await;
-    for (wrong, told) in [("SET", "holds \"x\", which never ends"), ("SADD", "holds a set")] {
+    for (wrong, told) in [("SET", "holds \"x\", which never expires"), ("SADD", "holds a set")] {
         fixture.call(&format!("{wrong} tidegate:worker:w x")).await;
         let mut worker = fixture.worker("w").set("WORKER_HEARTBEAT_TTL_MS", 900).log_as(wrong).start();
         assert_eq!(worker.ended().await.code(), Some(3));
@@ -192,7 +192,7 @@ async fn a_killed_worker_is_started_again_under_its_name_and_goes_on_with_its_ba
     worker.kill9();
     commit.cut();
     let again = claim_never(fixture.worker("w")).start();
-    again.says("waiting to see whether its process is alive").await;
+    again.says("checking whether another live process has this name").await;
     again.says("worker started").await;
     fixture.settled().await;
     fixture.invariants().await;
@@ -237,6 +237,6 @@ async fn a_sold_out_rush_has_a_few_lines_in_the_log_and_a_sum() {
     let log = worker.log();
     assert_eq!(fixture.orders().await.len(), 10);
     assert_eq!(log.matches("order refused order=").count(), 3, "{log}");
-    assert_eq!(log.matches("more orders refused").count(), 1, "{log}");
+    assert_eq!(log.matches("more orders were refused").count(), 1, "{log}");
     assert!(log.contains("reason=\"out_of_stock\" count=487"), "{log}");
 }

@@ -1,11 +1,12 @@
-//! The audit: it finds where every admitted order is, and whether both stores hold the right values. It summarizes a
-//! comparison that also counts.
+//! The audit: it finds what has become of each admitted order, and whether both stores hold the right values. An audit
+//! runs a comparison, and counts orders in addition.
 //!
-//! A quiet time is best but not necessary: orders that seem lost or wrong are checked again, until two checks agree.
+//! An audit may run during a sale. Orders that seem lost or wrong are checked again, until two checks agree.
 //!
-//! The oversell risk is a lower bound, so a busy sale raises no false alarm. With a complete journal, the units loaded
-//! by the journal are compared with those loaded by MySQL: orders change neither. Without one, MySQL's stock is read
-//! first, then the stock in Redis, then everything else: changes in between can only lower the oversell risk.
+//! The oversell risk is a lower bound, so a busy sale raises no false alarm. With a complete journal, the loaded units
+//! in the journal are compared with the loaded units in MySQL, because orders change neither. Without a complete
+//! journal, MySQL's stock is read first, then the stock in Redis, then everything else. So changes in between can only
+//! lower the oversell risk.
 
 mod failures;
 mod report;
@@ -54,10 +55,11 @@ struct ToldOfVoucher {
     others: u64,
 }
 
-/// Audits the vouchers that `comparison` is asked for. This reads the whole stream, all journals and all orders, and
-/// changes nothing.
+/// Audits the vouchers that `comparison` covers. The audit reads the whole stream, all journals (Redis hashes of
+/// orders) and all orders in MySQL, and changes nothing.
 ///
-/// In addition to the memory of a comparison, it needs about 50 bytes for each order that is in no complete journal.
+/// In addition to the memory of a comparison, the audit needs about 50 bytes for each order that is in no complete
+/// journal.
 ///
 /// # Errors
 /// Fails if a store cannot be read. The report has the faults of the orders.

@@ -1,5 +1,5 @@
-//! One pass through both sides. It leaves the orders and users on which the sides disagree, as candidates that are
-//! then checked one by one. Values may come from different times, as long as these are close together.
+//! One read of both stores. The result is a list of orders and users for which the stores disagree. These candidates
+//! are then checked one by one. Values may come from slightly different times.
 
 mod dead;
 mod follow;
@@ -128,7 +128,7 @@ pub(crate) struct Counted {
     pub(crate) unnoted: BTreeSet<(u32, i64)>,
 }
 
-/// One pass through both sides.
+/// One read of both stores.
 pub(crate) struct Pass<'a> {
     pub(crate) stores: &'a ComparedStores,
     pub(crate) index: &'a VoucherIndex,
@@ -145,7 +145,7 @@ pub(crate) struct Pass<'a> {
 }
 
 impl<'a> Pass<'a> {
-    /// Creates a pass over the orders of both stores. `expected` is the approximate number of orders on both sides.
+    /// Creates a pass over the orders of both stores. `expected` is the approximate number of orders in both stores.
     /// If orders are counted, those in no complete journal are followed instead of compared.
     pub(crate) fn new(
         stores: &'a ComparedStores,
@@ -175,7 +175,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Reads both sides; from the stream, only the entries since `since`. If `counts` are given, it counts the places
+    /// Reads both stores; from the stream, only the entries since `since`. If `counts` are given, it counts the places
     /// of the orders.
     pub(crate) async fn run(
         mut self,
@@ -456,7 +456,7 @@ pub(crate) fn tally_by_others(counted: &Counted, index: &VoucherIndex, tally: &m
     }
 }
 
-/// Reads all dead letters, for looking up orders in them.
+/// Reads all dead letters, and returns them so that they can be found by order id.
 pub async fn dead_orders(
     stores: &ComparedStores,
     index: &VoucherIndex,

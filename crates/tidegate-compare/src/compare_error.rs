@@ -1,9 +1,9 @@
-//! The reasons why the two stores could not be compared.
+//! The reasons why a comparison of Redis and MySQL failed.
 
 use tidegate_orders::{CatchUpError, NodeBehind, RecordsError, scripts::ScriptError};
 use tidegate_stream::{StreamError, readable};
 
-/// The reason why the two stores could not be compared. Each text is complete, so no variant has a source.
+/// The reason why a comparison of Redis and MySQL failed. The text of each variant includes its cause.
 #[derive(Debug, thiserror::Error)]
 pub enum CompareError {
     /// Redis did not answer, or answered with an error.
@@ -19,7 +19,7 @@ pub enum CompareError {
     #[error("the result is unknown: {0}")]
     Behind(NodeBehind),
     /// The caller stopped the comparison.
-    #[error("stopped before the end, so the result is unknown")]
+    #[error("the comparison was stopped before its end, so the result is unknown")]
     Stopped,
 }
 

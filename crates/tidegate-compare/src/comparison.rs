@@ -1,9 +1,9 @@
-//! A comparison of both sides during a sale: each order in the journals, the stream and the dead letters is compared
+//! A comparison of both stores during a sale: each order in the journals, the stream and the dead letters is compared
 //! with MySQL.
 //!
-//! It takes about 25 MB of memory for up to 260,000 differences at a time, however many orders there are. It also
-//! takes 24 bytes for each entry in flight, and about 100 for each dead letter. If there are more differences, it
-//! reads both sides again in parts.
+//! A comparison takes about 25 MB of memory for up to 260,000 differences at a time. In addition, it takes 24 bytes for
+//! each entry in flight, and about 100 bytes for each dead letter. If there are more differences, it reads both stores
+//! again in parts.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
@@ -45,26 +45,27 @@ const MOST_ON_SALE: u32 = 10_000;
 /// The number of parts into which a part with too many differences is divided.
 const DIVIDED: u64 = 8;
 
-/// The scope of a comparison.
+/// The vouchers and the orders that a comparison of Redis and MySQL covers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ComparisonRequest {
-    /// The vouchers that are compared. Empty: all vouchers that either side knows.
+    /// The vouchers to compare. Empty: all vouchers that Redis or MySQL knows.
     pub vouchers: Vec<VoucherId>,
-    /// Only orders that were admitted since then are compared, in Unix milliseconds. Stocks are compared anyway.
+    /// The admission time before which orders are not compared, in Unix milliseconds. None: all orders are compared.
+    /// Stocks are always compared.
     pub since_ms: Option<i64>,
-    /// The pace of the comparison.
+    /// The speed at which the comparison reads Redis and MySQL.
     pub pace: Pace,
 }
 
 impl ComparisonRequest {
-    /// Whether all vouchers and all of their orders are compared.
+    /// Whether the request covers all vouchers and all of their orders.
     #[must_use]
     pub const fn is_whole(&self) -> bool {
         self.vouchers.is_empty() && self.since_ms.is_none()
     }
 }
 
-/// A comparison with its stores and its scope.
+/// A comparison of the orders and stocks in Redis and MySQL, with its connections and its request.
 #[derive(Debug)]
 pub struct Comparison {
     stores: ComparedStores,
@@ -72,7 +73,7 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// Creates a comparison of these stores.
+    /// Creates a comparison of the given Redis and MySQL.
     #[must_use]
     pub fn new((redis, mysql): (RedisStore, MySqlPool), request: ComparisonRequest) -> Self {
         // If all partitions share a table, most of its rows belong to other partitions.
@@ -81,22 +82,22 @@ impl Comparison {
         Self { stores, request }
     }
 
-    /// Sets the reads after which the absence of a row counts. A missing row then counts only after the node has
-    /// caught up with the other nodes of its cluster. Without this, the server counts as the only one.
+    /// Sets how the comparison waits for a MySQL node that lags behind its cluster. After this wait, a missing row
+    /// really does not exist. By default, the comparison assumes a single MySQL server.
     #[must_use]
     pub fn reading_causally(mut self, causal_reads: Arc<CausalReads>) -> Self {
         self.stores.causal_reads = causal_reads;
         self
     }
 
-    /// The stores that are compared.
+    /// The connections to the compared Redis and MySQL.
     #[must_use]
     pub const fn stores(&self) -> &ComparedStores {
         &self.stores
     }
 
-    /// Runs the comparison, which changes nothing. Each confirmed difference is also passed to `found`: those of a
-    /// voucher together, unless there are very many.
+    /// Runs the comparison, which changes nothing. Calls `found` with each confirmed difference. All differences of a
+    /// voucher are passed in one call, unless there are very many.
     ///
     /// # Errors
     /// Fails if a store cannot be read, the MySQL node lags, or `job` is stopped. The report has the differences of
@@ -149,7 +150,7 @@ impl Comparison {
         Ok((report, counted.counts.take()))
     }
 
-    /// Compares order by order. Returns the number of passes through both sides, and the counts.
+    /// Compares order by order. Returns the number of reads of both stores, and the counts.
     async fn compare(
         &self,
         (index, sales): (&VoucherIndex, &[Option<Sale>]),
@@ -319,10 +320,9 @@ impl Comparison {
         wrong.map(Ok).into_iter().chain(failed).collect()
     }
 
-    /// Compares once more after a repair, so that `status`, `top` and `doctor` no longer report the repaired
-    /// differences. `before` is the result that was stored before the repair and before its comparison: a difference
-    /// that only one comparison saw does not stand. False: the scope is only a part, so the stored result stays as it
-    /// is.
+    /// Compares again after a repair, and stores the result, so that commands no longer show the repaired differences.
+    /// `before` is the result that was stored before the repair. If the request does not cover all vouchers and orders,
+    /// returns false and stores nothing.
     ///
     /// # Errors
     /// Fails as [`Self::run`] does.
@@ -340,14 +340,14 @@ impl Comparison {
         Ok(true)
     }
 
-    /// Whether only orders since some time are compared.
+    /// Whether the comparison skips orders that were admitted before a requested time.
     #[must_use]
     pub const fn is_partial(&self) -> bool {
         self.request.since_ms.is_some()
     }
 
-    /// Reads the state that a repair checks, of each voucher that can be read in Redis. It must be read before the
-    /// comparison.
+    /// Reads the values by which a later repair detects changes, for each voucher that Redis can read. Call this
+    /// function before the comparison.
     ///
     /// # Errors
     /// Fails if Redis does not answer.

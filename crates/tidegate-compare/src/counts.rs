@@ -1,4 +1,4 @@
-//! The counts of the orders' places in a comparison. Pure.
+//! The counts of orders by their state in a comparison. Pure.
 //!
 //! For a voucher with a complete journal, numbers are enough: each order has its note, and the comparison finds the
 //! differences. Orders in no complete journal are followed one by one, in about 50 bytes each. They belong to vouchers
@@ -38,12 +38,12 @@ pub(crate) const LISTED: usize = 20;
 /// The program that releases the second order of a user; see [`tidegate_orders::handler`].
 const SECOND_ORDER: &str = "worker:user_has_order";
 
-/// The faulty ids of one kind: their number, and the first 20 of them.
+/// The number of ids with the same failure, and the first 20 of these ids.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Offenders {
-    /// The number of faulty ids.
+    /// The number of all ids with this failure.
     pub total: u64,
-    /// The first 20 of the faulty ids.
+    /// The first 20 ids with this failure.
     pub first: Vec<String>,
 }
 
@@ -83,19 +83,20 @@ impl Display for Offenders {
 /// The orders in MySQL, counted by status.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct StateCounts {
-    /// Orders that are not paid yet.
+    /// The number of orders that are not paid yet.
     pub unpaid: u64,
-    /// Orders that are paid and not used.
+    /// The number of orders that are paid and not used.
     pub paid: u64,
-    /// Orders whose voucher was used.
+    /// The number of orders whose voucher was used.
     pub used: u64,
-    /// Orders whose payment is being refunded, even if it came after the cancellation.
+    /// The number of orders whose payment is being refunded, including payments that came after a cancellation.
     pub refunding: u64,
-    /// Orders that are cancelled, expired, or never to be written.
+    /// The number of orders that were cancelled, have expired, or will never be written.
     pub cancelled: u64,
-    /// Orders whose payment was refunded.
+    /// The number of orders whose payment was refunded.
     pub refunded: u64,
-    /// Orders whose slot and status contradict each other, or whose status is none of the tutorial's.
+    /// The number of orders whose columns `slot` and `status` contradict each other, or whose status is not a number
+    /// from 1 to 6.
     pub contradictory: u64,
 }
 
@@ -130,12 +131,13 @@ impl std::iter::Sum for StateCounts {
     }
 }
 
-/// Entries whose fields seem to have other names than configured.
+/// The stream entries that hold the values of orders under other field names than the configured names.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Misnamed {
-    /// The number of such entries.
+    /// The number of entries whose fields have other names than the configured names.
     pub entries: u64,
-    /// The reason why the first of them is no order, with the names that would make it one.
+    /// The reason why the first misnamed entry cannot be read as an order, with the setting that would make it
+    /// readable.
     pub error: Option<String>,
 }
 

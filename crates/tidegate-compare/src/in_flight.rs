@@ -1,5 +1,5 @@
-//! The orders that the group still has to handle. Their outcome is not known yet, so they are not compared. Exception:
-//! a lost order is reported even if events of it are in flight.
+//! The orders that the consumer group still has to handle. Their outcome is not known yet, so they are not compared.
+//! There is one exception: a lost order is reported even if events of this order are in flight.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,7 +12,7 @@ use tidegate_orders::{Keys, Order, RedisStore};
 /// The number of entries and ids in a page.
 const PAGE: u16 = 1_000;
 
-/// The compared vouchers, each with its place.
+/// The list of the compared vouchers, with a position for each voucher.
 #[derive(Clone, Debug, Default)]
 pub struct VoucherIndex {
     vouchers: Vec<VoucherId>,
@@ -20,7 +20,7 @@ pub struct VoucherIndex {
 }
 
 impl VoucherIndex {
-    /// Creates an index of these vouchers, each once.
+    /// Creates the list of the given vouchers, without duplicates.
     #[must_use]
     pub fn new(mut vouchers: Vec<VoucherId>) -> Self {
         vouchers.sort_unstable();
@@ -29,7 +29,7 @@ impl VoucherIndex {
         Self { vouchers, positions }
     }
 
-    /// The place of a voucher; None: it is not compared.
+    /// The position of a voucher in the list. None: the voucher is not compared.
     #[must_use]
     pub fn of(&self, voucher: VoucherId) -> Option<u32> {
         self.positions.get(&voucher).copied()
@@ -40,13 +40,13 @@ impl VoucherIndex {
         self.of(voucher.try_into().ok()?)
     }
 
-    /// The voucher at a place.
+    /// The voucher at a position of the list.
     #[must_use]
     pub fn voucher(&self, place: u32) -> Option<VoucherId> {
         self.vouchers.get(place as usize).copied()
     }
 
-    /// All vouchers in ascending order, the one with place 0 first.
+    /// All vouchers of the list in ascending order, beginning with position 0.
     #[must_use]
     pub fn all(&self) -> &[VoucherId] {
         &self.vouchers
@@ -61,7 +61,7 @@ struct OrderInFlight {
     units: u32,
 }
 
-/// The entries that the group still has to handle, in 24 bytes each. An order with several entries is counted once.
+/// The stream entries that workers still have to handle, in 24 bytes each. An order with several entries counts once.
 #[derive(Debug, Default)]
 pub struct InFlight {
     orders: Vec<OrderInFlight>,
@@ -77,8 +77,8 @@ pub struct InFlight {
 }
 
 impl InFlight {
-    /// Reads the entries in flight. An earlier entry of the stream that is not in the result has its outcome in MySQL,
-    /// in Redis and among the dead letters by now. So later reads of these agree.
+    /// Reads the stream entries that workers still have to handle. For all earlier entries that are not in the result,
+    /// the outcome is already in MySQL, in Redis or among the dead letters.
     ///
     /// # Errors
     /// Fails if Redis does not answer.
@@ -135,7 +135,7 @@ impl InFlight {
         self.users.push(hash_of_id(place, order.user.get()));
     }
 
-    /// Whether an entry of the order is in flight, either its own or an event.
+    /// Whether workers still have to handle an entry of the order: the entry that placed the order, or an event.
     #[must_use]
     pub fn has_order(&self, place: u32, order: i64) -> bool {
         self.has_own_entry(place, order) || self.has_event(place, order)
@@ -146,14 +146,13 @@ impl InFlight {
         self.with_events.binary_search(&hash_of_id(place, order)).is_ok()
     }
 
-    /// Whether the order's own entry is in flight. If only events of it are, the order itself is settled; a lost order
-    /// keeps its events waiting.
+    /// Whether workers still have to handle the entry that placed the order, and not only events of the order.
     #[must_use]
     pub fn has_own_entry(&self, place: u32, order: i64) -> bool {
         self.orders.binary_search_by_key(&hash_of_id(place, order), |it| it.hash).is_ok()
     }
 
-    /// Whether an order or an event of the user is in flight.
+    /// Whether workers still have to handle an order or an event of the user.
     #[must_use]
     pub fn has_user(&self, place: u32, user: i64) -> bool {
         self.users.binary_search(&hash_of_id(place, user)).is_ok()

@@ -1,29 +1,29 @@
-//! The job of a long task: its stop signal and its progress display.
+//! The stop signal and the progress display of a long-running task.
 
 use std::fmt::Debug;
 
 use tidegate_stream::LeaseGuard;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// The stop signal and the progress display of a long task.
+/// The stop signal and the progress display that a caller gives to a long task.
 #[derive(Debug)]
 pub struct Job {
-    /// Cancelled when the caller wants the task to end. Use it for waits between steps, never around a step; see
-    /// [`Job::is_stopped`].
+    /// The token that is cancelled when the caller wants the task to end. A task may stop waiting because of this
+    /// token, but must not interrupt a step; see [`Job::is_stopped`].
     pub stop: CancellationToken,
-    /// The display of the progress. It shows nothing before it knows the total.
+    /// The progress display of the task, which shows nothing before the total is known.
     pub progress: Box<dyn Progress>,
 }
 
 impl Job {
-    /// Whether to end after the step in progress, as stopped. Check this before each step, when it is known that there
-    /// is one.
+    /// Whether the task must end now. The task asks this before each step, and never interrupts a step.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.stop.is_cancelled()
     }
 
-    /// Stops the task as a signal does, after the step in progress, if `lease` is lost before the guard is dropped.
+    /// Stops the task after its current step, as a signal does, if `lease` is lost. This protection ends when the
+    /// returned guard is dropped.
     pub fn stop_when_lost(&self, lease: &LeaseGuard) -> DropGuard {
         let (lost, stop, over) = (lease.lost().clone(), self.stop.clone(), CancellationToken::new());
         let guard = over.clone().drop_guard();
@@ -36,7 +36,7 @@ impl Job {
     }
 }
 
-/// A display of the progress of a long task.
+/// A progress display of a long-running task.
 pub trait Progress: Debug + Send + Sync {
     /// Sets the total number of steps, and the name of the things that are counted, such as `entries`.
     fn expect(&self, total: u64, what: &'static str);

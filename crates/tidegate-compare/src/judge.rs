@@ -1,4 +1,4 @@
-//! The judgement of the facts about one order or one user: a difference, or none. Pure.
+//! The decision whether the facts about one order or one user show a difference. Pure.
 
 use crate::{
     difference::{DifferenceCause, RepairMethod},
@@ -272,19 +272,19 @@ pub(crate) fn is_set_by_others(row: &OrderRow, events: Option<&EventSum>) -> boo
         }
 }
 
-/// The final state of an order: its units never move again.
+/// The last status of an order that can no longer change, so that its units never move again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FinalOrder {
-    /// The order was used, by an event of Tidegate: it keeps its units, and its user stays a buyer.
+    /// The order was used, by an event of Tidegate. Its units stay sold, and its user stays a buyer.
     Used,
-    /// The order holds no units any more.
+    /// The order has ended, and takes no units any more.
     Ended,
 }
 
 impl FinalOrder {
-    /// Finds the final state from a row that came through a stream. None: the order may still change, or its row or an
-    /// event is not old enough. If another program set the status "used", it may also set it back, so such an order is
-    /// not final.
+    /// Decides from the row of an order whether the order can no longer change. None: the order may still change, the
+    /// row or an event is too young, or the order did not come through a stream. An order that another program marked
+    /// as used may still change.
     pub fn of(row: &OrderRow, events: Option<&EventSum>, before_ms: i64) -> Option<Self> {
         let last_ms = events.map_or(0, |events| events.last_ms);
         if !is_before(row.entry, before_ms) || last_ms >= before_ms {
@@ -301,7 +301,7 @@ impl FinalOrder {
     }
 }
 
-/// Whether an entry is older than this time. False if there is no entry.
+/// Whether a stream entry is older than the given time. False if there is no entry.
 pub fn is_before(entry: Option<EntryId>, before_ms: i64) -> bool {
     entry.is_some_and(|entry| i64::try_from(entry.ms).is_ok_and(|ms| ms < before_ms))
 }

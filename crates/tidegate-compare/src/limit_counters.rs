@@ -1,4 +1,4 @@
-//! The comparison of limit counters in Redis with the uses that orders hold, during a sale.
+//! The comparison of limit counters in Redis with the orders, during a sale.
 //!
 //! The uses of an order are in its note of the journal; those of a compacted order are next to its row in MySQL. Both
 //! sides are first added up in a `sketch`, whose memory does not grow with them. Only fields that may differ are
@@ -35,15 +35,15 @@ use crate::{CompareError, Pace};
 /// The results of a check of limit counters.
 #[derive(Clone, Debug, Default)]
 pub struct LimitCounterReport {
-    /// Counters that are wrong, and limits that are exceeded.
+    /// The counters with a wrong value, and the limits that orders exceed.
     pub differences: Vec<CounterDifference>,
-    /// Vouchers with a key of a wrong type or content, each with the message of Redis.
+    /// The vouchers that have a Redis key of a wrong type or content, each with the error of Redis.
     pub unreadable: Vec<(VoucherId, String)>,
-    /// Counters that may be right or wrong, each owner once for each reason.
+    /// The counters that could not be checked, grouped by voucher or campaign and by reason.
     pub not_compared: BTreeSet<NotCompared>,
 }
 
-/// A check of limit counters.
+/// The check whether limit counters in Redis match the orders that they count.
 #[derive(Clone, Copy, Debug)]
 pub struct LimitCounterCheck<'a>(Orders<'a>);
 
@@ -108,7 +108,7 @@ impl Group {
 }
 
 impl<'a> LimitCounterCheck<'a> {
-    /// Creates a check with these stores, which runs until `stop`.
+    /// Creates a check of limit counters in the given stores. The check ends when `stop` is cancelled.
     #[must_use]
     pub const fn new(
         redis: &'a RedisStore,
@@ -119,8 +119,8 @@ impl<'a> LimitCounterCheck<'a> {
         Self(Orders { redis, mysql, pace, stop })
     }
 
-    /// Compares the counters of these vouchers and of their campaigns. For a campaign, the orders of all its vouchers
-    /// are read. Changes nothing.
+    /// Compares the limit counters of the given vouchers and of their campaigns with the orders, and changes nothing.
+    /// To check a campaign, this function reads the orders of all its vouchers.
     ///
     /// # Errors
     /// Fails for the reasons in [`CompareError`].

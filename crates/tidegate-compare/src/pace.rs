@@ -1,4 +1,4 @@
-//! The pace of reading both sides: at full speed, or too slowly to disturb a sale.
+//! The speed at which a comparison reads both stores: at full speed, or too slowly to disturb a sale.
 
 use std::{
     future::Future,
@@ -8,17 +8,18 @@ use std::{
 /// The longest rest after one page.
 const LONGEST_REST: Duration = Duration::from_secs(1);
 
-/// The part of the time that is spent reading.
+/// The speed of a comparison: without pauses, or with pauses that leave time for other work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
-    /// The whole time, because a caller waits.
+    /// The comparison reads without pauses, because a caller waits.
     Full,
-    /// A quarter of the time: after each page follows a rest three times as long as the read.
+    /// The comparison reads for a quarter of the time. After each page it pauses for three times the duration of the
+    /// read.
     Quarter,
 }
 
 impl Pace {
-    /// Reads a page, and then rests.
+    /// Reads one page by the given future, and then pauses as this speed demands.
     pub async fn step<T>(&self, page: impl Future<Output = T>) -> T {
         let began = Instant::now();
         let read = page.await;

@@ -12,19 +12,19 @@ use crate::text::counted;
 /// The largest number of removals that are kept.
 const MOST_REMOVED: usize = 5;
 
-/// The kind of a difference. Its word is the same in JSON, in metrics and in the documents.
+/// The kind of a difference between Redis and MySQL. JSON, metrics and documents use the same word for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DifferenceKind {
-    /// An order was admitted and is nowhere else: neither in flight nor dead nor in MySQL, as a row or a refusal.
+    /// An order was admitted, and is neither in flight nor a dead letter, and MySQL has neither a row nor a refusal.
     LostOrder,
-    /// An event of an order that is not lost itself was acknowledged, and MySQL has not recorded it.
+    /// An event was acknowledged, and MySQL has not recorded it. The order of the event is not lost.
     LostEvent,
-    /// Redis released an order, and MySQL knows neither a row nor a refusal of it.
+    /// Redis released an order, and MySQL has neither a row nor a refusal of this order.
     ReleaseUnknownToMysql,
-    /// MySQL has a live order that a complete journal does not hold.
+    /// MySQL has a live order that is missing in a complete journal.
     NotAdmitted,
-    /// MySQL cancelled or refused an order, and the journal still holds it as admitted.
+    /// MySQL cancelled or refused an order that is still admitted in the journal.
     NotReleased,
     /// MySQL has a live order that was released in Redis: its units can be sold twice.
     ReleasedAndLive,
@@ -32,7 +32,7 @@ pub enum DifferenceKind {
     Mismatched,
     /// The units of an order were released more than once, by MySQL's record of its events.
     ReleasedTwice,
-    /// The status of a row is not the one that its events lead to: another program set it. No failure.
+    /// The status of a row does not follow from its events, because another program set the status. This is no failure.
     StatusSetByOthers,
     /// A user without an order is in the set of buyers.
     BarredWithoutOrder,
@@ -40,25 +40,25 @@ pub enum DifferenceKind {
     NotBarred,
     /// The stock in Redis is not the sum of its journal.
     RedisStockMismatch,
-    /// The units loaded by the journal differ from those loaded by MySQL.
+    /// The loaded units in the journal differ from the loaded units in MySQL.
     LoadedMismatch,
-    /// The stock in MySQL is not the loaded units less the units of live orders.
+    /// The stock in MySQL is not the loaded units minus the units of live orders.
     MysqlStockMismatch,
-    /// The used orders in MySQL differ from those that were compacted out of the journal, by number or by units.
+    /// The used orders in MySQL differ from the used orders removed from the journal, by number or by units.
     CompactedMismatch,
-    /// A limit counter differs from the uses that orders hold.
+    /// A limit counter differs from the value that the orders add up to.
     LimitUsesMismatch,
-    /// The slots of a user are not those of the orders that the user holds.
+    /// The slots that Redis counts for a user differ from the slots of the user's orders.
     SlotsMismatch,
-    /// Orders hold more than a limit allows, and the limit was not lowered since they were made.
+    /// Orders exceed a limit that was not lowered since these orders were made.
     LimitPassed,
-    /// Redis has lost the sale, so that no user can buy: the sale is on and has orders and units left in MySQL, but no
-    /// stock in Redis.
+    /// Redis has lost the sale, so that no user can buy. In MySQL the sale is on and has orders and units left, but
+    /// Redis has no stock.
     SaleForgotten,
 }
 
 impl DifferenceKind {
-    /// All kinds of differences, in their order.
+    /// All kinds of differences, in the order of the reports.
     pub const ALL: [Self; 19] = [
         Self::LostOrder,
         Self::LostEvent,
@@ -81,7 +81,7 @@ impl DifferenceKind {
         Self::SaleForgotten,
     ];
 
-    /// The word for it in JSON, in metrics and in tables.
+    /// The word for the kind in JSON, in metrics and in tables.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -107,56 +107,61 @@ impl DifferenceKind {
         }
     }
 
-    /// Whether the difference is a failure: no program may cause it.
+    /// Whether a difference of this kind is a failure. Differences of other kinds may come from changes that other
+    /// programs are allowed to make.
     #[must_use]
     pub const fn is_failure(self) -> bool {
         !matches!(self, Self::StatusSetByOthers)
     }
 }
 
-/// The result of the last comparison of all vouchers.
+/// The stored result of the last comparison of all vouchers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reconciled {
-    /// The time when it ended, in Unix milliseconds by the clock of Redis.
+    /// The time when the last comparison ended, in Unix milliseconds by the clock of Redis.
     pub at_ms: i64,
-    /// The duration of the comparison, in milliseconds.
+    /// The duration of the last comparison, in milliseconds.
     pub took_ms: u64,
-    /// The time when the last comparison without differences ended; None: there was none.
+    /// The time when a comparison last ended without differences, in Unix milliseconds. None: each comparison found
+    /// differences.
     pub clean_at_ms: Option<i64>,
-    /// The number of differences, by the word of their kind.
+    /// The number of differences in the last comparison, by the word of their kind.
     pub counts: BTreeMap<String, u64>,
-    /// The number of vouchers with keys of a wrong type or content, or with an unknown sum.
+    /// The number of vouchers that could not be compared, because a Redis key has a wrong type or content, or because
+    /// the sum of a journal (the Redis hash of orders) is unknown.
     pub unread: u64,
-    /// The standing differences: the lower number of this comparison and the one before it, by kind.
+    /// The number of differences that both of the last two comparisons found, by kind: the lower of the two numbers.
     pub standing: BTreeMap<String, u64>,
-    /// The units that are still to be deducted from MySQL's stocks: in flight and dead.
+    /// The units of unfinished orders and dead letters, which the stocks in MySQL still include.
     pub units_to_deduct: i64,
-    /// The last delisted vouchers whose keys were removed, the latest at the end. The next comparison keeps them.
+    /// The vouchers whose keys workers removed last, because their sales were ended permanently. The latest voucher is
+    /// at the end. Later results keep this list.
     #[serde(default)]
     pub removed: Vec<RemovedSale>,
-    /// The time before which final orders were compacted out of the journals, in Unix milliseconds; 0: none were yet.
+    /// The time before which notes of finished orders were removed from the journals (Redis hashes of orders), in Unix
+    /// milliseconds. 0: no note was removed.
     #[serde(default)]
     pub compacted_before_ms: i64,
-    /// The approximate bytes that Redis uses for each voucher: for those with the highest ids.
+    /// The approximate bytes that Redis uses for each of the vouchers with the highest ids.
     #[serde(default)]
     pub voucher_bytes: BTreeMap<String, u64>,
 }
 
-/// A delisted voucher whose keys were removed.
+/// A voucher whose keys were removed from Redis, because its sale was ended permanently.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RemovedSale {
-    /// The voucher whose keys were removed.
+    /// The id of the voucher whose sale was ended.
     pub voucher: VoucherId,
-    /// The time of the removal, in Unix milliseconds by the clock of Redis.
+    /// The time when the keys were removed, in Unix milliseconds by the clock of Redis.
     pub at_ms: i64,
-    /// The number of keys that the voucher had.
+    /// The number of removed keys.
     pub keys: u64,
-    /// The approximate memory of the keys in Redis, in bytes.
+    /// The approximate memory of the removed keys in Redis, in bytes.
     pub bytes: u64,
 }
 
 impl Reconciled {
-    /// Reads the stored result. None: there was none, or another version wrote it.
+    /// Reads the stored result of the last comparison. None: no result is stored, or another version wrote it.
     ///
     /// # Errors
     /// Fails if Redis does not answer.
@@ -165,7 +170,7 @@ impl Reconciled {
         Ok(text.and_then(|text| serde_json::from_str(&text).ok()))
     }
 
-    /// Stores the result in the place of the previous one.
+    /// Stores this result, and replaces the previous result.
     ///
     /// # Errors
     /// Fails if Redis does not answer, or accepts no writes.
@@ -174,19 +179,19 @@ impl Reconciled {
         Ok(redis.pool().set::<(), _, _>(redis.keys().fleet().reconciled(), text, None, None, false).await?)
     }
 
-    /// Adds a voucher whose keys were removed.
+    /// Adds a voucher to the list of vouchers whose keys were removed from Redis.
     pub fn note_removed(&mut self, removed: RemovedSale) {
         self.removed.push(removed);
         self.removed.drain(..self.removed.len().saturating_sub(MOST_REMOVED));
     }
 
-    /// The number of differences of this kind.
+    /// The number of differences of the given kind.
     #[must_use]
     pub fn count(&self, kind: DifferenceKind) -> u64 {
         self.counts.get(kind.word()).copied().unwrap_or(0)
     }
 
-    /// The kinds of failures that the comparison found, each with its number.
+    /// The kinds of differences that count as failures, each with its number.
     #[must_use]
     pub fn failures(&self) -> Vec<(DifferenceKind, u64)> {
         let failing = DifferenceKind::ALL.into_iter().filter(|kind| kind.is_failure());
@@ -194,29 +199,29 @@ impl Reconciled {
         counted.filter(|(_, count)| *count > 0).collect()
     }
 
-    /// The usual cause of all the differences; None: there is no usual cause.
+    /// The usual cause of the differences if all have the same usual cause. None: no common cause is known.
     #[must_use]
     pub fn usual_cause(&self) -> Option<&'static str> {
         let is_all = self.failures().iter().all(|(kind, _)| *kind == DifferenceKind::NotAdmitted);
         (is_all && self.count(DifferenceKind::NotAdmitted) > 0).then_some(
-            "usually a producer appends orders by XADD alone; tidegate reconcile --repair admits them",
+            "usually a producer appends orders by XADD alone; tidegate reconcile --repair admits the orders",
         )
     }
 
-    /// The result in a sentence without its full stop, for an operator; None: both sides agreed.
+    /// The result of the comparison as a sentence for an operator, without a full stop. None: Redis and MySQL agreed.
     #[must_use]
     pub fn sentence(&self) -> Option<String> {
         let kinds: Vec<String> =
             self.failures().iter().map(|(kind, count)| format!("{}: {count}", kind.word())).collect();
         match (kinds.is_empty(), self.unread) {
             (false, _) => Some(format!(
-                "Redis and MySQL differ ({}), by the last comparison{}: tidegate reconcile says which orders",
+                "Redis and MySQL differ ({}) in the last comparison{}: for details, type tidegate reconcile",
                 kinds.join(", "),
                 self.usual_cause().map_or_else(String::new, |cause| format!("; {cause}"))
             )),
             (true, 0) => None,
             (true, unread) => Some(format!(
-                "the totals of {} could not be compared: tidegate reconcile says why",
+                "the totals of {} could not be compared: tidegate reconcile shows the reason",
                 counted(unread, "voucher")
             )),
         }

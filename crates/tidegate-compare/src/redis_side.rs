@@ -19,23 +19,23 @@ use tidegate_stream::{Entry, EntryId, EntryPages, Letter, StreamError};
 const PAGE: u16 = 1_000;
 /// The milliseconds by which an entry may be later than its note in the journal.
 const ENTRY_LATER_MS: u64 = 50;
-/// The author of the notes that a rebuild writes.
+/// The name of the author in journal notes (fields of the Redis hash of orders) that a rebuild writes.
 pub const BY_REBUILD: &str = "rebuild";
 
-/// A reader of the orders in Redis.
+/// The reader of orders, dead letters and journals (Redis hashes of orders) in Redis.
 #[derive(Debug)]
 pub struct RedisSide<'a> {
     redis: &'a RedisStore,
 }
 
-/// The command that made a journal complete.
+/// The command that made a journal (the Redis hash of orders) complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CompletedBy {
     /// The journal is not complete.
     Nobody,
-    /// A load of the voucher made it complete: the operator knows which programs sell the voucher.
+    /// A load of the voucher made the journal complete. The operator knew which programs sell the voucher.
     Load,
-    /// A rebuild made it complete, without knowing which programs sell the voucher.
+    /// A rebuild made the journal complete, without knowing which programs sell the voucher.
     Rebuild,
 }
 
@@ -56,7 +56,7 @@ fn is_of_rebuild(note: &JournalNote) -> bool {
 /// A dead letter that holds an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeadOrder {
-    /// The place of the order's voucher.
+    /// The position of the order's voucher in the `VoucherIndex` of the comparison.
     pub place: u32,
     /// The id of the order.
     pub order: i64,
@@ -64,9 +64,9 @@ pub struct DeadOrder {
     pub user: i64,
     /// The units of the order.
     pub quantity: i64,
-    /// The fact that the dead letter's reason shows.
+    /// The fact about the order that follows from the reason of the dead letter.
     pub fact: LetterFact,
-    /// The entry that became a dead letter.
+    /// The id of the stream entry that became a dead letter.
     pub entry: EntryId,
 }
 
@@ -91,13 +91,13 @@ pub(crate) struct Entered {
 }
 
 impl<'a> RedisSide<'a> {
-    /// Creates a reader of this store.
+    /// Creates a reader of the orders in the given Redis.
     #[must_use]
     pub const fn of(redis: &'a RedisStore) -> Self {
         Self { redis }
     }
 
-    /// Reads all fields of a journal, page by page.
+    /// Reads all fields of a journal (the Redis hash of a voucher's orders), page by page.
     ///
     /// # Errors
     /// Fails if Redis does not answer.
@@ -165,7 +165,7 @@ impl<'a> RedisSide<'a> {
         vec![DeadLetter::Order(DeadOrder { place, order: order.id.get(), user, quantity, fact, entry })]
     }
 
-    /// The first entry that the stream holds; None: the stream is empty.
+    /// The id of the first entry in the stream. None: the stream is empty.
     ///
     /// # Errors
     /// Fails if Redis does not answer.
@@ -200,7 +200,7 @@ impl<'a> RedisSide<'a> {
             let stock: Option<String> =
                 self.redis.pool().get(&key).await.map_err(|error| naming(&key, error))?;
             if let Some(text) = stock.filter(|text| text.parse::<i64>().is_err()) {
-                return Ok(Some(format!("{} holds {text:?}, which is no number", key.as_str_lossy())));
+                return Ok(Some(format!("{} holds {text:?}, which is not a number", key.as_str_lossy())));
             }
         }
         Ok(None)
@@ -217,7 +217,8 @@ impl<'a> RedisSide<'a> {
         Ok(self.redis.pool().smismember(&key, names).await.map_err(|error| naming(&key, error))?)
     }
 
-    /// The time since when the journal is complete, if a load made it so: it does not hold orders from before.
+    /// The time since which the journal (the Redis hash of orders) contains all orders, in Unix milliseconds. 0: the
+    /// journal is not known to be complete.
     ///
     /// # Errors
     /// Fails if Redis does not answer.
@@ -226,7 +227,7 @@ impl<'a> RedisSide<'a> {
         Ok(note.filter(|note| !is_of_rebuild(note)).and_then(|note| note.at_ms).unwrap_or(0))
     }
 
-    /// The command that made the journal complete.
+    /// The command that made the voucher's journal (the Redis hash of orders) complete.
     ///
     /// # Errors
     /// Fails if Redis does not answer.
@@ -258,7 +259,7 @@ impl<'a> RedisSide<'a> {
     }
 }
 
-/// The dead letters by order; if an order has several, the latest.
+/// The dead letters, which can be found by order id. If an order has several dead letters, the latest counts.
 #[derive(Debug, Default)]
 pub struct DeadOrders {
     orders: HashMap<(u32, i64), DeadOrder>,
@@ -285,7 +286,7 @@ impl DeadOrders {
         self.events.contains(&entry)
     }
 
-    /// The dead letter of an order; None: it has none.
+    /// The dead letter of an order. None: the order has no dead letter.
     #[must_use]
     pub fn of(&self, place: u32, order: i64) -> Option<&DeadOrder> {
         self.orders.get(&(place, order))

@@ -16,29 +16,29 @@ const LISTED: usize = 20;
 /// The largest number of vouchers whose memory is kept: each becomes a label.
 const MEASURED: usize = 50;
 
-/// The results of a comparison.
+/// The results of comparing the orders and stocks in Redis and MySQL.
 #[derive(Clone, Debug, Serialize)]
 pub struct ComparisonReport {
-    /// The time when it began, in Unix milliseconds by the clock of Redis.
+    /// The time when the comparison began, in Unix milliseconds by the clock of Redis.
     pub at_ms: i64,
     /// The duration of the comparison, in milliseconds.
     pub took_ms: u64,
-    /// The number of compared journal notes and stream entries.
+    /// The number of journal notes (fields of the Redis hash of orders) and stream entries that were compared.
     pub redis_orders: u64,
-    /// The number of MySQL rows that they were compared with.
+    /// The number of MySQL rows that were compared.
     pub mysql_orders: u64,
-    /// The number of passes through both sides: more than one if there are very many differences.
+    /// The number of times that both stores were read. It is above 1 only if there are very many differences.
     pub passes: u64,
     /// The results of each compared voucher, in ascending order.
     pub vouchers: Vec<VoucherComparison>,
-    /// The limit counters that may be right or wrong. They are no difference.
+    /// The limit counters that were not compared. They do not count as differences.
     pub counters_not_compared: BTreeSet<NotCompared>,
 }
 
 /// The results of a comparison for one voucher.
 #[derive(Clone, Debug, Serialize)]
 pub struct VoucherComparison {
-    /// The totals of the voucher.
+    /// The sums of the voucher's units and orders in Redis and MySQL.
     #[serde(flatten)]
     pub totals: VoucherTotals,
     /// The differences of the voucher, by kind.
@@ -46,7 +46,7 @@ pub struct VoucherComparison {
 }
 
 impl VoucherComparison {
-    /// Whether the voucher has no failure and could be read completely.
+    /// Whether the comparison found no failure of the voucher, and read all its data.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         let agrees = self.differences.iter().all(|count| !count.kind.is_failure());
@@ -54,28 +54,28 @@ impl VoucherComparison {
     }
 }
 
-/// The differences of one kind.
+/// The differences of one kind, with their number.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct KindCount {
-    /// The kind of the differences.
+    /// The kind of the counted differences.
     pub kind: DifferenceKind,
-    /// The number of orders, users or stocks with this difference.
+    /// The number of orders, users or stocks with a difference of this kind.
     pub total: u64,
-    /// The units of these differences.
+    /// The units of all differences of this kind.
     pub units: i64,
-    /// The first 20 of these differences.
+    /// The first 20 differences of this kind.
     pub first: Vec<Difference>,
 }
 
 impl ComparisonReport {
-    /// Whether there is no failure. Changes that other programs may make are no failure: see
+    /// Whether the comparison found no failure. Differences that other programs may cause are no failures: see
     /// [`DifferenceKind::is_failure`].
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.vouchers.iter().all(VoucherComparison::is_clean)
     }
 
-    /// The number of differences of each kind, in all vouchers.
+    /// The number of differences of each kind, for all vouchers together.
     #[must_use]
     pub fn counts(&self) -> BTreeMap<DifferenceKind, u64> {
         let mut counts = BTreeMap::new();
@@ -92,7 +92,7 @@ impl ComparisonReport {
         bytes.take(MEASURED).collect()
     }
 
-    /// The result to store, based on the stored result of the comparison before.
+    /// The result to store in Redis. It also includes values of the previous stored result.
     #[must_use]
     pub fn outcome(&self, before: Option<Reconciled>) -> Reconciled {
         let before = before.unwrap_or_default();

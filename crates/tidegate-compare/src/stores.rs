@@ -6,16 +6,16 @@ use std::sync::Arc;
 use sqlx::MySqlPool;
 use tidegate_orders::{CausalReads, Records, RedisStore};
 
-/// The stores that a comparison reads.
+/// The connections to the Redis and the MySQL that a comparison reads.
 #[derive(Debug)]
 pub struct ComparedStores {
     /// The connections to the compared Redis.
     pub redis: RedisStore,
     /// The connections to the compared MySQL.
     pub mysql: MySqlPool,
-    /// The wait for a MySQL node that lags.
+    /// The way to wait for a MySQL node that lags behind its cluster.
     pub causal_reads: Arc<CausalReads>,
-    /// Whether only some vouchers are compared. Then rows are read by voucher.
+    /// Whether the request names vouchers. In this case, the comparison reads rows in MySQL voucher by voucher.
     pub are_chosen: bool,
 }
 
@@ -32,7 +32,7 @@ impl ComparedStores {
         Records::new(&self.mysql, self.redis.partition())
     }
 
-    /// Waits, after a read of Redis, until MySQL shows every effect of the orders that were read, on whichever node.
+    /// Waits after a read of Redis until the MySQL node shows the outcome of all orders that were read.
     ///
     /// # Errors
     /// Fails if MySQL does not answer, or its node does not catch up.

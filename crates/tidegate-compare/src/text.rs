@@ -2,11 +2,11 @@
 
 use tidegate_stream::readable;
 
-/// The document about keys of a wrong type.
+/// The address of the runbook page about Redis keys of a wrong type.
 pub const WRONG_TYPE: &str = "docs/runbook/audit-fails.md#a-key-has-a-wrong-type";
 
-/// The text of an error with its causes, and with the document about keys of a wrong type. A cause that is repeated
-/// appears once.
+/// The text of an error with its causes, each once. If a key has a wrong type, the text also names the page of the
+/// runbook about such keys.
 #[must_use]
 pub fn error_chain(error: &anyhow::Error) -> String {
     let mut text = String::new();
@@ -23,13 +23,13 @@ pub fn error_chain(error: &anyhow::Error) -> String {
     text
 }
 
-/// Cleans foreign text for a terminal: otherwise a program that writes to Redis could control the terminal.
+/// Replaces control characters in a text from Redis, because such characters could control the terminal.
 #[must_use]
 pub fn printable(text: &str) -> String {
     text.replace(char::is_control, " ")
 }
 
-/// Cleans text of several lines, as [`printable`] does.
+/// Replaces control characters in a text of several lines, as [`printable`] does.
 #[must_use]
 pub fn printable_lines(text: &str) -> String {
     text.replace(|c: char| c.is_control() && !matches!(c, '\n' | '\t'), " ")
@@ -58,7 +58,8 @@ pub fn span(time: std::time::Duration) -> String {
     if said.is_empty() { "0 s".to_owned() } else { said }
 }
 
-/// A size in the largest unit that it reaches: `532 bytes`, `1.4 MB`. Each unit is a thousand of the one before.
+/// A number of bytes in the largest unit that it reaches: `532 bytes`, `1.4 MB`. Each unit is 1000 times the previous
+/// unit.
 #[must_use]
 pub fn size(bytes: u64) -> String {
     let units = [(1_000_000_000, "GB"), (1_000_000, "MB"), (1_000, "kB")];

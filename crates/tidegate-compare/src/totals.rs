@@ -14,12 +14,12 @@ use tidegate_orders::{
     scripts::JournalSnapshot,
 };
 
-/// The orders of one kind, and their units.
+/// A number of orders, and the number of their units.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct OrdersAndUnits {
-    /// The number of orders of this kind.
+    /// The number of counted orders.
     pub orders: u64,
-    /// The units of the orders.
+    /// The units of the counted orders.
     pub units: i64,
 }
 
@@ -31,101 +31,109 @@ impl OrdersAndUnits {
     }
 }
 
-/// The totals of a voucher on both sides, in units.
+/// The sums of a voucher's units and orders in Redis and MySQL.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct VoucherTotals {
-    /// The voucher of these totals.
+    /// The id of the voucher.
     pub voucher: VoucherId,
-    /// The voucher's stock and journal in Redis.
+    /// The voucher's stock in Redis, and the sums of its journal (the Redis hash of orders).
     #[serde(flatten)]
     pub redis: RedisTotals,
     /// The voucher's stock and rows in MySQL.
     #[serde(flatten)]
     pub mysql: MysqlTotals,
-    /// The voucher's orders and events in flight, and its dead letters.
+    /// The voucher's orders and events that workers still have to handle, and its dead letters.
     #[serde(flatten)]
     pub open: OpenTotals,
-    /// Whether a `voucher add` or `voucher take` is unfinished, or was made during the comparison.
+    /// Whether `voucher add` or `voucher take` has not completed a change of the stock, or changed the stock during the
+    /// comparison.
     pub is_change_open: bool,
-    /// Whether Redis has no stock although the sale is on in MySQL, with orders and units left.
+    /// Whether Redis has no stock of the voucher, although in MySQL the sale is on and has orders and units left.
     pub is_forgotten: bool,
 }
 
-/// The totals of a voucher in Redis. Amounts are units.
+/// The sums of a voucher's units in Redis.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RedisTotals {
-    /// Whether its journal holds every movement of its stock.
+    /// Whether the voucher's journal (a Redis hash) has a note for every change of the stock in Redis.
     pub is_complete: bool,
     /// The units left in Redis; None: no stock is loaded.
     #[serde(rename = "redis_stock")]
     pub stock: Option<i64>,
-    /// The number of fields of its journal when the stock was read.
+    /// The number of notes in the voucher's journal (the Redis hash of orders) when the stock was read.
     #[serde(skip)]
     pub journaled: u64,
-    /// The units by which the stock in Redis is above the sum of its journal, below 0 under it. None: the journal is
-    /// not complete, or its sum is unknown ([`RedisTotals::is_unsure`]).
+    /// The stock in Redis minus the sum of the voucher's journal (the Redis hash of orders). None: the journal is not
+    /// complete, or its sum is unknown ([`RedisTotals::is_unsure`]).
     #[serde(rename = "redis_drift")]
     pub drift: Option<i64>,
-    /// Whether the sum of the journal is unknown, because the journal changed during every read of it.
+    /// Whether the sum of the journal (the Redis hash of orders) is unknown, because the journal changed during each
+    /// read.
     pub is_unsure: bool,
-    /// The units that were loaded, added, taken and repaired, by a complete journal.
+    /// The units that were ever loaded, added, taken or repaired for the sale, by the journal (the Redis hash of
+    /// orders). Known only if the journal is complete.
     pub loaded: Option<i64>,
-    /// The number of order notes in a complete journal that cannot be read.
+    /// The number of order notes in a complete journal (the Redis hash of orders) that cannot be read.
     pub unreadable_notes: u64,
-    /// The orders that were compacted out of its journal; None: none were.
+    /// The sums of finished orders whose notes were removed from the voucher's journal (the Redis hash of orders).
+    /// None: no note was removed.
     pub purged: Option<Purged>,
-    /// The approximate bytes that Redis uses for the voucher. None: Redis has no data of it, or did not answer.
+    /// The approximate bytes that Redis uses for the voucher. None: Redis has no data of the voucher, or did not
+    /// answer.
     #[serde(rename = "redis_bytes")]
     pub bytes: Option<u64>,
-    /// The reason why Redis could not be read: a key has a wrong type or content. Then all other fields are empty.
+    /// The reason why the voucher in Redis could not be read: a key has a wrong type or content. If this is set, all
+    /// other fields are empty.
     pub unreadable: Option<String>,
 }
 
-/// The totals of a voucher in MySQL. Amounts are units.
+/// The sums of a voucher's units and orders in MySQL.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct MysqlTotals {
-    /// The units left in MySQL; None: MySQL does not know the voucher.
+    /// The units left in MySQL. None: MySQL does not know the voucher.
     #[serde(rename = "mysql_stock")]
     pub stock: Option<i64>,
-    /// The units that were loaded, by MySQL; None: they are unknown.
+    /// The units that were ever loaded for the sale, according to MySQL. None: this number is unknown.
     #[serde(rename = "initial_stock")]
     pub initial: Option<i64>,
-    /// The units of its live rows, in the same snapshot as the two fields before. Rows whose slot and status
-    /// contradict each other count as far as the stock lacks their units.
+    /// The units of the voucher's rows that are not cancelled, read together with `stock` and `initial`. A row whose
+    /// columns `slot` and `status` contradict each other counts if the stock lacks its units.
     pub live_units: i64,
-    /// The units of these that belong to rows whose slot and status contradict each other.
+    /// The units of rows whose columns `slot` and `status` contradict each other, as far as `live_units` includes these
+    /// units.
     #[serde(skip)]
     pub contradictory_units: i64,
-    /// The units of live rows that are older than the journal, which does not hold them.
+    /// The units of uncancelled rows that are older than the voucher's journal (the Redis hash of orders). The journal
+    /// lacks these orders.
     pub earlier_units: i64,
-    /// The number of its live rows.
+    /// The number of the voucher's rows that are not cancelled or refunded.
     pub live_orders: u64,
-    /// The units by which MySQL's stock is above the loaded units less the live rows; None: the loaded units are
-    /// unknown.
+    /// The stock in MySQL minus the correct stock: the loaded units minus the units of rows that are not cancelled.
+    /// None: the loaded units are unknown.
     #[serde(rename = "mysql_drift")]
     pub drift: Option<i64>,
-    /// The used orders that are older than the compaction ([`RedisTotals::purged`]) and that the journal does not
-    /// hold. None: nothing was compacted, or it was compacted while they were counted.
+    /// The used orders that have no note in the journal (the Redis hash of orders), because their notes were removed
+    /// ([`RedisTotals::purged`]). None: no note was removed, or notes were removed during the count.
     pub used: Option<OrdersAndUnits>,
 }
 
-/// The orders and events of a voucher in flight, and the dead letters that wait for an operator.
+/// The orders and events of a voucher that workers still have to handle, and its dead letters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct OpenTotals {
-    /// The number of orders that wait to be written.
+    /// The number of orders that workers still have to write.
     pub in_flight_orders: u64,
-    /// The number of events that wait to be recorded.
+    /// The number of events that workers still have to record.
     pub in_flight_events: u64,
-    /// The units of these orders, still to be deducted in MySQL.
+    /// The units of orders that workers still have to write, so that MySQL has not deducted them yet.
     pub in_flight_units: i64,
-    /// The number of dead orders that no row or refusal in MySQL has ended.
+    /// The number of dead letters whose orders MySQL has neither written nor refused.
     pub dead_orders: u64,
-    /// The units of the dead orders, still to be deducted in MySQL or released.
+    /// The units of orders in dead letters, which are still to be deducted in MySQL or returned to the stock in Redis.
     pub dead_units: i64,
 }
 
 impl VoucherTotals {
-    /// Creates the totals of a voucher that was not read yet.
+    /// Creates empty totals of a voucher that has not been read yet.
     #[must_use]
     pub fn new(voucher: VoucherId) -> Self {
         Self {
@@ -163,7 +171,8 @@ impl VoucherTotals {
             stock.zip(initial).map(|(stock, initial)| stock - (initial - self.mysql.live_units));
     }
 
-    /// The units that MySQL had when the journal began, if they are known.
+    /// The units that MySQL had when the voucher's journal (the Redis hash of orders) began. None: these units are
+    /// unknown.
     #[must_use]
     pub fn initial_of_journal(&self) -> Option<i64> {
         self.mysql.initial.map(|initial| initial - self.mysql.earlier_units)
@@ -177,8 +186,8 @@ impl VoucherTotals {
         (!is_same).then_some(purged.used_units - used.units)
     }
 
-    /// Finds the differences of the stocks. The stock in MySQL may differ from its rows if the stock in Redis follows
-    /// it: a repair leaves this state.
+    /// Finds the differences between the voucher's stocks and their right values. A difference in MySQL does not count
+    /// if the stock in Redis has the same difference, because a repair leaves the stocks in this way.
     #[must_use]
     pub fn differences(&self) -> Vec<Difference> {
         use DifferenceCause::{ChangedByHand, RedisWentBack, Unknown};

@@ -1,5 +1,5 @@
-//! The second check of each candidate, until two checks agree. Only then it is a difference: changes from the time of
-//! the first read are settled, or in flight, by the second check.
+//! The second check of each candidate, until two checks agree. A candidate becomes a difference only after that.
+//! Changes from the time of the first read are settled or in flight at the second check.
 
 mod in_stream;
 

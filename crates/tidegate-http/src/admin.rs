@@ -38,8 +38,8 @@ impl OrderStores for View {
     }
 }
 
-/// Starts to serve the pages for `views` until the process ends. `views` has one view for each partition, and at least
-/// one. If the admin server is switched off, this starts nothing.
+/// Starts the admin server, which serves the admin pages until the process ends. `views` contains the state of one
+/// worker for each partition, and at least one state. If the admin server is switched off, this function does nothing.
 ///
 /// # Errors
 /// Fails if the server cannot listen on the address. If another process has the address, this is no error: the worker
@@ -50,8 +50,8 @@ pub async fn start(views: &[Arc<View>], settings: &AdminSettings) -> anyhow::Res
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
             tracing::warn!(
                 %address,
-                "another process has the admin address: no probes and no metrics until it is free; give this \
-                 worker an address of its own (admin.listen / TIDEGATE_ADMIN_LISTEN)"
+                "another process has the admin address, so this worker answers no probes and shows no metrics: set \
+                 another address in admin.listen / TIDEGATE_ADMIN_LISTEN, or end the other process"
             );
             None
         }
@@ -81,7 +81,7 @@ async fn bind_when_free(address: SocketAddr) -> TcpListener {
         sleep(TAKEN_RETRY).await;
         match listen_on(address) {
             Ok(listener) => return listener,
-            Err(error) => tracing::debug!(%error, %address, "the admin address is still taken"),
+            Err(error) => tracing::debug!(%error, %address, "another process still has the admin address"),
         }
     }
 }

@@ -20,15 +20,18 @@ use crate::settings::AdminSettings;
 /// The largest answer that the client accepts. A worker sends less, but another program may listen on the address.
 const ANSWER_BYTES: usize = 1 << 20;
 
-/// The address of the admin pages of a worker with this configuration.
+/// The socket address at which the admin pages of a worker with this configuration are served.
 ///
 /// # Errors
 /// Fails with the reason if the configuration names no address to ask.
 pub fn address(admin: &AdminSettings) -> Result<SocketAddr, &'static str> {
-    let mut address =
-        admin.listen.ok_or("admin.listen is off, so the worker cannot be queried: set admin.listen")?;
+    let mut address = admin
+        .listen
+        .ok_or("admin.listen is off, so no command can query the worker: set admin.listen to an address")?;
     if address.port() == 0 {
-        return Err("admin.listen has port 0: name the port in admin.listen");
+        return Err(
+            "admin.listen has port 0, so the port is unknown: set admin.listen to an address with a fixed port",
+        );
     }
     if address.ip().is_unspecified() {
         address.set_ip(match address {
@@ -39,7 +42,7 @@ pub fn address(admin: &AdminSettings) -> Result<SocketAddr, &'static str> {
     Ok(address)
 }
 
-/// Requests a page of the worker, with the token of the configuration.
+/// Requests an admin page of the worker, with the token in the configuration.
 ///
 /// # Errors
 /// Fails if no HTTP server answers on the address.

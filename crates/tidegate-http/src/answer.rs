@@ -10,17 +10,17 @@ use hyper::{
     header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue},
 };
 
-/// The content type of plain text.
+/// The value of the header `Content-Type` for plain text.
 pub const TEXT: &str = "text/plain; charset=utf-8";
-/// The content type of JSON.
+/// The value of the header `Content-Type` for JSON.
 pub const JSON: &str = "application/json";
 
-/// The parts of a streamed body, in order.
+/// The parts of an HTTP body that is sent as a stream.
 pub type Frames = Pin<Box<dyn Stream<Item = Result<Frame<Bytes>, Infallible>> + Send>>;
 /// An HTTP answer with a page or a stream as its body.
 pub type Answer = Response<Either<Full<Bytes>, StreamBody<Frames>>>;
 
-/// Creates the answer for a page.
+/// Creates an HTTP answer that has a page as its body.
 pub fn answer(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Answer {
     let mut answer = Response::new(Either::Left(Full::new(body.into())));
     *answer.status_mut() = status;
@@ -29,7 +29,7 @@ pub fn answer(status: StatusCode, content_type: &'static str, body: impl Into<By
     answer
 }
 
-/// Whether this answer is a stream, which lasts as long as its client reads it.
+/// Whether this answer is a stream, which stays open as long as the client reads.
 pub fn is_stream(answer: &Answer) -> bool {
     matches!(answer.body(), Either::Right(_))
 }

@@ -8,7 +8,7 @@ use std::{
 
 use tokio::sync::Mutex;
 
-/// The last answer, which callers share while it is fresh.
+/// A cache for the result of a query. All callers share the last result while the result is fresh.
 #[derive(Debug)]
 pub struct Cached<T> {
     fresh_for: Duration,
@@ -23,13 +23,14 @@ struct Answer<T> {
 }
 
 impl<T: Send + Sync + 'static> Cached<T> {
-    /// Creates a cache that has no answer yet.
+    /// Creates a cache without a result. A result stays fresh for `fresh_for`.
     pub fn new(fresh_for: Duration) -> Self {
         Self { fresh_for, last: Arc::default() }
     }
 
-    /// Returns the last answer if it is fresh. Otherwise this runs `ask`, and all other callers wait for its answer.
-    /// `ask` runs to its end even if its caller has gone: to cut off a query to a store costs a connection.
+    /// Returns the last result if the result is fresh. Otherwise runs the query `ask`, while all other callers wait for
+    /// the result. The query runs to its end even if the caller stops waiting, because an interrupted query costs a
+    /// connection.
     pub async fn get(&self, ask: impl Future<Output = T> + Send + 'static) -> Arc<T> {
         let (last, fresh_for) = (Arc::clone(&self.last), self.fresh_for);
         let answered = tokio::spawn(async move {
@@ -41,6 +42,6 @@ impl<T: Send + Sync + 'static> Cached<T> {
             *last = Some(Answer { at: Instant::now(), what: Arc::clone(&what) });
             what
         });
-        answered.await.expect("asking the stores does not panic")
+        answered.await.expect("a query of the stores does not panic")
     }
 }

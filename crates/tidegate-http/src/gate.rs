@@ -77,17 +77,17 @@ const HEAD_BYTES: usize = 16 << 10;
 /// orders.
 const ORDER_PERMITS: Permits = Permits { looks: 512, streams: 4096 };
 
-/// The result of a stop: whether every request that was in progress got its answer.
+/// The result of stopping the gate: whether all requests in progress were answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Stopped {
-    /// Every request in progress got its answer.
+    /// Every request in progress got an answer before the gate stopped.
     AllAnswered,
     /// Some requests had no answer when the time was over. Their clients may send them again.
     SomeUnanswered,
 }
 
-/// Opens a gate and serves it, as [`HttpGate::serve`] does.
+/// Opens an HTTP gate and serves requests until `stop` is cancelled, as [`HttpGate::serve`] does.
 ///
 /// # Errors
 /// Fails as [`HttpGate::open`] does.
@@ -101,7 +101,7 @@ pub async fn serve(
     HttpGate::open(system, settings, sold_out, stop)?.serve(stop_within).await
 }
 
-/// A gate that listens and has not accepted a connection yet.
+/// An HTTP gate that listens, but has not accepted a connection yet.
 pub struct HttpGate {
     server: HttpServer,
     following: Arc<Following>,
@@ -109,7 +109,7 @@ pub struct HttpGate {
     leave_for: Duration,
 }
 
-/// The state of a gate as a service manager reads it.
+/// The state of a gate, for reports to a service manager such as systemd.
 pub struct GateService(Arc<GatePages>);
 
 impl Service for GateService {
@@ -127,7 +127,8 @@ impl Service for GateService {
 }
 
 impl HttpGate {
-    /// Starts to listen and to connect to the stores. The gate shares `sold_out` with the other gates of the process.
+    /// Creates a gate that listens on its address and starts to connect to Redis and MySQL. The gate shares the memory
+    /// `sold_out` of sold-out vouchers with the worker of the same process.
     ///
     /// # Errors
     /// Fails if the gate cannot listen on the address, or cannot use a TLS file.
@@ -162,13 +163,13 @@ impl HttpGate {
         Ok(Self { server, following, door: Accepting::on(listener), leave_for: settings.leave_for })
     }
 
-    /// Returns the state of this gate for a service manager. It stays valid while the gate serves.
+    /// Returns the state of this gate for a service manager. The returned value stays valid while the gate serves.
     #[must_use]
     pub fn service(&self) -> GateService {
         GateService(Arc::clone(&self.server.pages))
     }
 
-    /// Serves until `stop` is cancelled. Then the gate stops in this order:
+    /// Serves requests until `stop` is cancelled. The gate then stops in two steps.
     ///
     /// 1. `/readyz` answers that the gate stops. For [`GateSettings::leave_for`], the gate still accepts and answers
     ///    requests, until no load balancer sends clients here any more.
@@ -188,7 +189,7 @@ impl HttpGate {
         following.end().await;
         if timeout_at(stopped + stop_within, server.graceful.shutdown()).await.is_err() {
             tracing::warn!(
-                "some requests had no answer when the gate stopped: clients may repeat them with the same order id"
+                "some requests had no answer when the gate stopped: clients may send them again with the same order id"
             );
             return Ok(Stopped::SomeUnanswered);
         }
@@ -266,7 +267,7 @@ impl Connection {
             Some(tls) => Box::pin(self.https(client, &tls)).await,
         };
         if let Err(error) = talked {
-            tracing::debug!(error = &*error, "a caller of the gate went away");
+            tracing::debug!(error = &*error, "a connection to the gate failed");
         }
         pages.counters().disconnected();
         drop(place);

@@ -15,36 +15,37 @@ use tidegate_worker::View;
 
 use crate::cached::Cached;
 
-/// The names of the stores in texts and outages.
+/// The names of the two stores, Redis and MySQL, in messages.
 pub const STORES: [&str; 2] = ["Redis", "MySQL"];
 /// The time for which gathered values are shown again.
 const FRESH_FOR: Duration = Duration::from_secs(2);
 /// The time that a store has to answer. A store that needs longer counts as away, because clients have timeouts too.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The name of a store in metric labels.
+/// The name of a store in the labels of metrics.
 pub fn label_of(store: &str) -> &'static str {
     if store == "MySQL" { "mysql" } else { "redis" }
 }
 
-/// The values that were read from the stores.
+/// The status values that were read from Redis and MySQL.
 #[derive(Debug)]
 pub struct Gathered {
-    /// The status that the stores answered with; for a store that failed, it has an error with the reason.
+    /// The status of the stream, vouchers and orders. For a store that failed, the status has the reason instead of
+    /// values.
     pub status: Status,
-    /// The number of times that each store has failed to answer since the start.
+    /// The number of failed queries of each store since the process started.
     pub failures: [(&'static str, u64); 2],
 }
 
 impl Gathered {
-    /// Whether each store answered with its values.
+    /// For each store, whether the store answered the last query of its values.
     pub fn told(&self) -> [(&'static str, bool); 2] {
         let [redis, mysql] = STORES;
         [(redis, self.status.stream.is_some()), (mysql, self.status.vouchers.is_some())]
     }
 }
 
-/// The reader of the stores' values.
+/// The reader of status values from Redis and MySQL, with a cache.
 #[derive(Debug)]
 pub struct Gatherer {
     view: Arc<View>,
@@ -53,17 +54,17 @@ pub struct Gatherer {
 }
 
 impl Gatherer {
-    /// Creates a reader for the stores of `view`.
+    /// Creates a reader of the stores that the worker `view` uses.
     pub fn new(view: Arc<View>) -> Self {
         Self { view, cached: Cached::new(FRESH_FOR), failures: Arc::default() }
     }
 
-    /// Returns the stores' values, at most 2 s old.
+    /// Returns status values of both stores, at most 2 s old.
     pub async fn gather(&self) -> Arc<Gathered> {
         let (view, failures) = (Arc::clone(&self.view), Arc::clone(&self.failures));
         self.cached
             .get(async move {
-                let not_yet = || anyhow!("not connected yet: the worker is starting");
+                let not_yet = || anyhow!("the worker is starting and has not connected yet");
                 let redis = async { Ok(view.parts().with_context(not_yet)?.redis.clone()) };
                 let mysql = async { Ok(view.parts().with_context(not_yet)?.mysql.clone()) };
                 let status = Status::read(&view.settings().system, redis, mysql, PATIENCE).await;

@@ -31,7 +31,7 @@ const FIRST_LOOK_WITHIN: Duration = Duration::from_secs(7);
 
 const EVENTS: &str = "text/event-stream";
 
-/// The reason why an order has no page. The text is complete.
+/// The reason why the server cannot show the state of an order, as a message for the client.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoOrderPage {
     /// The request is invalid, with the reason.
@@ -45,16 +45,16 @@ pub enum NoOrderPage {
     StoresAway(Arc<str>),
 }
 
-/// The limits on requests at the same time.
+/// The limits on simultaneous requests for the state of orders.
 #[derive(Clone, Copy, Debug)]
 pub struct Permits {
-    /// The number of requests that may wait for a query at the same time.
+    /// The largest number of requests that may wait for a query of the stores at the same time.
     pub looks: usize,
-    /// The number of streams that may be open at the same time.
+    /// The largest number of event streams that may be open at the same time.
     pub streams: usize,
 }
 
-/// The pages of orders of one server.
+/// The HTTP pages with the state of orders, for one server.
 #[derive(Debug)]
 pub struct OrderPages {
     stop: CancellationToken,
@@ -64,14 +64,14 @@ pub struct OrderPages {
 }
 
 impl OrderPages {
-    /// Creates the pages for the orders that `watch` follows. Streams end at `stop`.
+    /// Creates the pages for the orders that `watch` follows. Event streams end when `stop` is cancelled.
     pub fn new(watch: Arc<OrderWatch>, permits: Permits, stop: CancellationToken) -> Self {
         let [looks, streams] =
             [permits.looks, permits.streams].map(|permits| Arc::new(Semaphore::new(permits)));
         Self { stop, watch, looks, streams }
     }
 
-    /// Answers a request for an order's status. `path` is the part of the path after `/orders/`.
+    /// Answers a request for the state of an order. `path` is the rest of the URL path after `/orders/`.
     ///
     /// # Errors
     /// Fails for the reasons in [`NoOrderPage`].
@@ -87,7 +87,7 @@ impl OrderPages {
         let progress = first_look(&mut told).await.map_err(NoOrderPage::StoresAway)?;
         if self.watch.is_sharded() && asked.1.is_none() && progress.state == OrderState::Unknown {
             // The query read only one shard, and the row may be in another.
-            let why = "unknown in the shard that its id names: send `voucher`, which names the right shard";
+            let why = "no such order in the shard of this order id: also send `voucher`, which finds the right shard";
             return Err(NoOrderPage::BadQuestion(why));
         }
         if wants_events {
@@ -124,9 +124,9 @@ async fn first_look(told: &mut watch::Receiver<LastProgress>) -> Result<Arc<Orde
         Ok(Ok(told)) => match &*told {
             LastProgress::Is(progress) => Ok(Arc::clone(progress)),
             LastProgress::Failed(why) => Err(Arc::clone(why)),
-            LastProgress::NotYet => Err("the stores were not queried".into()),
+            LastProgress::NotYet => Err("Redis and MySQL were not queried".into()),
         },
-        _ => Err("the stores do not answer".into()),
+        _ => Err("Redis or MySQL does not answer".into()),
     }
 }
 

@@ -16,7 +16,7 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 /// again after a whole second, and a probe has given up by then.
 const BACKLOG: u32 = 4096;
 
-/// Creates a listener on an address.
+/// Creates a TCP listener on an address.
 pub fn listen_on(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     // `TcpListener::bind` does the same: a process that ended a moment ago leaves connections behind.
@@ -26,15 +26,15 @@ pub fn listen_on(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 /// Configures a connection to send answers at once, and to close if the client reads nothing for `taken_within`. The
-/// kernel has to check that, because only the kernel knows what the client has read.
+/// kernel measures this time.
 pub fn answer_or_leave(client: &TcpStream, taken_within: Duration) {
     // Both are best effort: a connection that has closed meanwhile refuses them.
     let _best_effort = client.set_nodelay(true);
     let _best_effort = SockRef::from(client).set_tcp_user_timeout(Some(taken_within));
 }
 
-/// Checks the rules of RFC 9112 (section 3.2) for the head of every request. None: the head is valid; otherwise the
-/// fault.
+/// Checks the head of a request by the rules of RFC 9112 (section 3.2). Returns the error, or None if the head is
+/// valid.
 ///
 /// If two servers read a head with two values differently, an attacker can smuggle a request past the first server.
 pub fn fault_of_head<B>(request: &Request<B>) -> Option<&'static str> {
@@ -58,8 +58,8 @@ fn is_host(host: &HeaderValue) -> bool {
     host.is_empty() || !host.contains(&b'@') && Authority::try_from(host).is_ok()
 }
 
-/// Whether a request has the configured token: `Authorization: Bearer TOKEN`. Without a configured token, every
-/// request has it.
+/// Whether a request has the configured token in the header `Authorization: Bearer TOKEN`. If no token is configured,
+/// this is always true.
 pub fn has_token(headers: &HeaderMap, token: Option<&SecretString>) -> bool {
     let Some(token) = token else { return true };
     let sent = headers.get(AUTHORIZATION).map_or(&b""[..], HeaderValue::as_bytes);

@@ -9,77 +9,80 @@ use tidegate_orders::limits::SubjectName;
 
 pub use self::proxies::{ProxyNet, UserHeader};
 
-/// The settings of the section `[admin]`.
+/// The settings in the section `[admin]` of the configuration.
 #[derive(Clone, Debug)]
 pub struct AdminSettings {
-    /// The address to listen on; None: the server is off. An address other than loopback needs a token.
+    /// The address on which the admin server listens. None: the admin server is off. An address other than loopback
+    /// needs a token.
     pub listen: Option<SocketAddr>,
-    /// The token that clients have to send.
+    /// The token that every client must send. None: clients need no token.
     pub token: Option<SecretString>,
 }
 
-/// The settings of the section `[gate]`: the gate over HTTP.
+/// The settings in the section `[gate]` of the configuration, for the gate over HTTP.
 #[derive(Clone, Debug)]
 pub struct GateSettings {
-    /// The address to listen on. An address other than loopback needs a token or client certificates.
+    /// The address on which the gate listens. An address other than loopback needs a token or client certificates.
     pub listen: SocketAddr,
-    /// The token that clients have to send.
+    /// The token that every client must send. None: clients need no token.
     pub token: Option<SecretString>,
-    /// The largest number of connections at a time.
+    /// The largest number of open client connections.
     pub connections: usize,
-    /// The time limit for each step of a connection: the TLS handshake, the head, the body, and each part of an answer
-    /// that the client reads.
+    /// The time limit for each step of a connection: the TLS handshake, the head of a request, its body, and sending
+    /// the answer.
     pub read_within: Duration,
-    /// The time after a stop for which the gate still accepts connections, while `/readyz` answers that it stops.
+    /// The time after the stop signal for which the gate still accepts connections, while `/readyz` already answers
+    /// that the gate stops.
     pub leave_for: Duration,
-    /// The time for which the gate answers that a voucher is sold out without a call to Redis.
+    /// The time for which the gate answers "sold out" without a call to Redis, after Redis has answered this once.
     pub sold_out_for: Duration,
-    /// The template of the key under which the tutorial's service keeps a login: `login:token:<token>`. None: the
-    /// tutorial's path is off.
+    /// The template of the Redis key in which the tutorial shop hm-dianping keeps a login, such as
+    /// `login:token:<token>`. None: the gate does not serve the shop's path.
     pub tutorial_login: Option<String>,
-    /// The proxies and the header that name the caller.
+    /// The trusted proxies, and the header in which trusted proxies name the user.
     pub callers: CallerSettings,
-    /// The limits on requests before Redis is called.
+    /// The limits on how many requests a client may send. The gate checks these limits before it calls Redis.
     pub attempts: AttemptSettings,
-    /// The files for TLS. None: the gate speaks HTTP without TLS.
+    /// The certificate files for TLS. None: the gate uses HTTP without TLS.
     pub tls: Option<TlsSettings>,
 }
 
-/// The proxies and the header that name the caller.
+/// The trusted proxies, and the header in which trusted proxies name the user.
 #[derive(Clone, Debug, Default)]
 pub struct CallerSettings {
-    /// The proxies that the gate trusts.
+    /// The addresses of the proxies that the gate trusts.
     pub proxies: Vec<ProxyNet>,
     /// The header in which proxies name the user. None: proxies name no user.
     pub user_header: Option<UserHeader>,
 }
 
-/// The limits on requests before Redis is called.
+/// The limits on how many requests a client may send. The gate checks these limits before it calls Redis.
 #[derive(Clone, Debug, Default)]
 pub struct AttemptSettings {
-    /// The limit by the address of the caller. None: there is no such limit.
+    /// The limit on requests from one address. None: the gate does not count by address.
     pub by_address: Option<AttemptRate>,
-    /// The limits by user and by the subjects that requests name.
+    /// The limits on requests with the same user, device or other subject, by the name of the subject.
     pub by_subject: BTreeMap<SubjectName, AttemptRate>,
 }
 
-/// A rate of attempts: `attempts` at once after a rest, and then as many in each span.
+/// A limit on the rate of requests: after a pause, at most `attempts` requests at the same time, and then at most
+/// `attempts` in each `span`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AttemptRate {
-    /// The number of attempts in a span.
+    /// The largest number of requests that are allowed in a span.
     pub attempts: NonZeroU32,
-    /// The length of a span. It is long enough that each attempt has a part of it.
+    /// The length of a span, in which at most `attempts` requests are allowed.
     pub span: Duration,
 }
 
-/// The PEM files for the TLS of the gate.
+/// The paths of the PEM files that the gate needs for TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsSettings {
-    /// The file of the certificate and its intermediate certificates.
+    /// The path of the file with the certificate of the gate and the intermediate certificates.
     pub certificate: PathBuf,
-    /// The file of the certificate's private key.
+    /// The path of the file with the private key of the certificate.
     pub key: PathBuf,
-    /// The file of the authorities for client certificates. If it is set, the gate serves only clients with a
-    /// certificate from one of them.
+    /// The path of the file with certificate authorities for clients. If this path is set, the gate serves only clients
+    /// with a certificate from one of these authorities.
     pub client_authorities: Option<PathBuf>,
 }

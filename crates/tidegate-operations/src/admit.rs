@@ -18,17 +18,17 @@ pub struct AdmitRequest {
     pub voucher: VoucherId,
     /// The user who wants the order.
     pub user: UserId,
-    /// The id of the order; None: a new one. The same id never makes a second order.
+    /// The id of the order; None: the command allocates a new id. The same id never makes a second order.
     pub order: Option<OrderId>,
-    /// The units that the user wants.
+    /// The number of units that the user wants.
     pub quantity: Quantity,
-    /// The facts that the caller states about the order, for limits that count by them.
+    /// The subjects of the order (a person, a device, an address) by which limits count orders.
     pub subjects: Subjects,
-    /// The W3C trace context of the caller.
+    /// The W3C trace context of the caller, which is stored in the entry; None: the caller gave no trace context.
     pub traceparent: Option<String>,
 }
 
-/// The answer of the admission, with the order that it is about.
+/// The reply of Redis to a request for an order, together with the order.
 #[derive(Debug, Serialize)]
 pub struct AdmitReport {
     /// The id of the order, with which the caller can repeat the request.
@@ -37,16 +37,16 @@ pub struct AdmitReport {
     pub user: UserId,
     /// The voucher that the user wants.
     pub voucher: VoucherId,
-    /// The units that the user wants.
+    /// The number of units that the user wants.
     pub quantity: Quantity,
-    /// The outcome of the order as one word for programs.
+    /// The outcome of the request in one word, for programs.
     pub outcome: &'static str,
-    /// The reply of the admission, or its error.
+    /// The reply of the admission script, or the error of the call.
     #[serde(skip)]
     pub reply: Result<AdmitReply, ScriptError>,
 }
 
-/// Asks Redis to admit the order. The report holds the order's id and the reply, even if the reply is an error.
+/// Asks Redis to admit the order. The report holds the order id and the reply, even if the reply is an error.
 ///
 /// # Errors
 /// If Redis does not answer before the order has an id.
@@ -56,7 +56,7 @@ pub async fn admit(stores: &Stores, request: &AdmitRequest) -> anyhow::Result<Ad
         Some(order) => order,
         None => {
             let ids = OrderIdAllocator::new(redis.clone(), NonZeroU32::MIN);
-            ids.next().await.context("Failed to get an order id")?
+            ids.next().await.context("Failed to get a new order id from Redis")?
         }
     };
     let redis = match settings.confirmation {
@@ -73,29 +73,31 @@ pub async fn admit(stores: &Stores, request: &AdmitRequest) -> anyhow::Result<Ad
     Ok(AdmitReport { order, user, voucher, quantity, outcome: word(&reply), reply })
 }
 
-/// The answer that a caller would get now.
+/// The reply that a request for an order would get now, without placing the order.
 #[derive(Debug, Serialize)]
 pub struct PredictedAdmission {
-    /// The user who would ask.
+    /// The user who would place the order.
     pub user: UserId,
-    /// The voucher that the user would ask for.
+    /// The voucher that the user would order.
     pub voucher: VoucherId,
-    /// The units that the user would ask for.
+    /// The number of units that the user would order.
     pub quantity: Quantity,
-    /// The outcome that the order would have, as one word for programs.
+    /// The predicted outcome of the request in one word, for programs.
     pub outcome: &'static str,
-    /// The limit or rate that would refuse the order.
+    /// The name of the limit or rate that would refuse the order; None: no limit would refuse the order.
     pub limit: Option<String>,
-    /// The time at which the limit opens again, in Unix milliseconds by the clock of Redis.
+    /// The time when the limit admits orders again, in Unix milliseconds by the clock of Redis; None: this time is
+    /// not known.
     pub opens_ms: Option<i64>,
-    /// The milliseconds until the rate admits the next order.
+    /// The number of milliseconds until the rate admits the next order; None: no rate refuses the order.
     pub retry_ms: Option<u64>,
-    /// The reply that the admission would give, or its error.
+    /// The predicted reply of the admission script, or the error of the call.
     #[serde(skip)]
     pub reply: Result<AdmitReply, ScriptError>,
 }
 
-/// Asks Redis for the answer that the order would get, and changes nothing. It does not use [`AdmitRequest::order`].
+/// Asks Redis for the reply that the order would get, and changes nothing. This function ignores
+/// [`AdmitRequest::order`].
 pub async fn would_admit(redis: &RedisStore, request: &AdmitRequest) -> PredictedAdmission {
     let AdmitRequest { voucher, user, quantity, .. } = *request;
     // The allocator starts at the lowest ids, so no journal holds the last one.

@@ -1,6 +1,6 @@
-//! The busy marker of a fleet. If the oldest unread order is too old, the marker marks the fleet's sales as busy.
-//! Buyers then get that answer instead of waiting in a queue that no worker serves. The marks expire unless a process
-//! renews them.
+//! The task that sets busy marks on the sales of a fleet if the oldest unread order is too old. The scripts then
+//! answer buyers that the sale is busy, and buyers do not wait in a queue that no worker serves. The marks expire
+//! unless a process renews them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,7 +17,8 @@ use tidegate_orders::{
 };
 use tidegate_stream::{EntryId, PageSize};
 
-/// The time after which a mark expires unless a process renews it.
+/// The time after which a sale's busy mark expires, unless a process renews the mark. A sale with a busy mark
+/// refuses new orders.
 pub const MARK_LASTS: Duration = Duration::from_secs(3);
 /// The entries that a pass reads at most from the end of the stream, to find the vouchers that are being sold.
 const LAST_ENTRIES: u16 = 200;
@@ -26,35 +27,37 @@ const MOST_SALES: usize = 2_000;
 /// The time between two reads of the vouchers that MySQL has on sale.
 const LIST_EVERY: Duration = Duration::from_secs(5);
 
-/// The conditions under which a fleet marks its sales as busy.
+/// The conditions under which workers mark the sales of a partition as busy. A busy sale refuses orders.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BusyMarkerSettings {
-    /// The age of the oldest unread entry above which sales are busy, until it has fallen to half of that. None: never.
+    /// The maximum age of the oldest unread entry. Above this age, sales become busy. At half of this age, sales stop
+    /// being busy. None: sales are never busy.
     pub busy_after: Option<Duration>,
-    /// Whether sales refuse orders while no worker lives.
+    /// Whether sales refuse orders while no worker is alive.
     pub needs_workers: bool,
 }
 
 impl BusyMarkerSettings {
-    /// Returns whether any of these settings is in use.
+    /// Returns whether at least one setting can make sales refuse orders as busy.
     #[must_use]
     pub const fn is_used(&self) -> bool {
         self.busy_after.is_some() || self.needs_workers
     }
 }
 
-/// The result of one pass of the busy marker.
+/// The result of one run of [`BusyMarker::pass`], which sets or removes the busy marks of sales.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BusyPass {
-    /// Whether the fleet is too far behind.
+    /// Whether workers are too far behind, so that sales refuse orders.
     pub is_busy: bool,
-    /// The age of the fleet's oldest unread entry; zero if there is none.
+    /// The age of the oldest entry that no worker has read; zero: all entries are read.
     pub oldest_unread: Duration,
-    /// The number of sales that have a mark, and the vouchers that cannot have one.
+    /// The number of sales that have a busy mark, and the vouchers whose sales cannot have a busy mark.
     pub sales: MarkedSales,
 }
 
-/// Marks the sales of a fleet as busy, and removes the marks. Two markers at the same time do no harm.
+/// The task that sets busy marks on sales, and removes these marks. A sale with a busy mark refuses orders. Two
+/// processes may run this task at the same time.
 #[derive(Debug)]
 pub struct BusyMarker {
     settings: BusyMarkerSettings,
@@ -72,7 +75,8 @@ pub struct BusyMarker {
 }
 
 impl BusyMarker {
-    /// Creates the busy marker of one partition. It needs a session of `mysql` only if sales need workers.
+    /// Creates the task that marks the sales of one partition as busy. The task uses MySQL only if sales need living
+    /// workers.
     #[must_use]
     pub fn new(settings: BusyMarkerSettings, redis: RedisStore, mysql: MySqlPool) -> Self {
         Self {
@@ -88,27 +92,27 @@ impl BusyMarker {
         }
     }
 
-    /// Returns whether sales answer that they are busy: the fleet is too far behind, or sales need workers and the
-    /// marks were not renewed in time. The answer is also valid after a failed pass, but only in the process that runs
-    /// the passes.
+    /// Returns whether sales refuse orders as busy: workers are too far behind, or this process did not renew the busy
+    /// markers in time. The answer is valid only in the process that calls [`BusyMarker::pass`]. A failed call does not
+    /// make the answer invalid.
     #[must_use]
     pub fn is_refusing(&self) -> bool {
         self.is_busy || self.served_until.is_some_and(|until| until <= Instant::now())
     }
 
-    /// Reads the backlog once, and sets or removes the marks of sales.
+    /// Reads the age of the oldest unread stream entry once, and sets or removes the busy marks of sales.
     ///
     /// # Errors
     /// If Redis does not answer. Marks that are not renewed expire.
     pub async fn pass(&mut self) -> anyhow::Result<BusyPass> {
-        let oldest_unread = self.oldest_unread().await.context("Failed to read the backlog")?;
+        let oldest_unread = self.oldest_unread().await.context("Failed to read the backlog of the stream")?;
         let is_busy = self.is_busy_at(oldest_unread);
         let was_busy = std::mem::replace(&mut self.is_busy, is_busy);
         if self.is_busy {
-            self.note_what_is_sold().await.context("Failed to read what is sold")?;
+            self.note_what_is_sold().await.context("Failed to read which vouchers are being sold")?;
         }
         if self.settings.needs_workers {
-            self.list().await.context("Failed to note that sales need workers")?;
+            self.list().await.context("Failed to store in Redis that sales need workers")?;
         }
         let sold: Vec<VoucherId> = self.sold.keys().copied().collect();
         let sales = match (self.settings.needs_workers, self.is_busy) {
@@ -171,14 +175,16 @@ impl BusyMarker {
         self.listed_at = Some(Instant::now());
         match vouchers::on_sale(&self.mysql, self.redis.keys().partition()).await {
             Ok(listed) => self.listed = listed,
-            Err(error) => tracing::debug!(%error, "could not read the vouchers on sale"),
+            Err(error) => {
+                tracing::debug!(%error, "failed to read the vouchers on sale; the previous list of vouchers stays in use")
+            }
         }
         Ok(())
     }
 
-    /// Removes the marks of sales that needed workers before and do not need them any more, because those marks do not
-    /// expire. Call it repeatedly, because workers with the previous settings may still run. It returns what it has
-    /// changed.
+    /// Removes the marks "this sale needs workers" after [`BusyMarkerSettings::needs_workers`] was switched off,
+    /// because these marks do not expire. Call this function repeatedly, because workers with the old setting may still
+    /// run. Returns the changed sales.
     ///
     /// # Errors
     /// If a store does not answer; the next call continues.

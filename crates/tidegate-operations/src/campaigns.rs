@@ -12,7 +12,7 @@ use crate::{
     settings::{System, SystemSettings},
 };
 
-/// Returns the settings of the partition that holds the vouchers of a campaign.
+/// Returns the settings of the partition that holds all vouchers of the campaign.
 ///
 /// # Errors
 /// If no voucher is in the campaign, or MySQL does not answer.
@@ -28,5 +28,5 @@ pub async fn partition_of(system: &System, campaign: CampaignId) -> anyhow::Resu
             return Ok(system.of_voucher(*voucher)?);
         }
     }
-    Err(InvalidInput(format!("no voucher is in campaign {campaign}")).into())
+    Err(InvalidInput(format!("campaign {campaign} has no vouchers: check the id of the campaign")).into())
 }

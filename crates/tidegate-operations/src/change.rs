@@ -6,13 +6,14 @@ use std::fmt::Debug;
 use serde::Serialize;
 use serde_json::Value as Json;
 
-/// The plan of an operation: what it has read and would do. A dry run prints it as JSON.
+/// The plan of an operator's command: the data that the command read, and the changes that the command would make. A
+/// dry run prints the plan as JSON.
 pub trait Plan: Serialize {
     /// Returns the step that follows the plan.
     fn next(&self) -> Next;
 }
 
-/// The step that follows a plan.
+/// The step that follows the plan of an operator's command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
     /// Everything that was asked for is already done.
@@ -21,12 +22,12 @@ pub enum Next {
     Refused,
     /// The operation runs without a question, because its name says what it does.
     Go,
-    /// The operation destroys or surprises, so this question comes first, such as `Delete 12 entries of
+    /// The operation destroys data or may surprise, so this question comes first, such as `Delete 12 entries of
     /// stream.orders?`.
     Ask(String),
 }
 
-/// The report of what an operation did, or has done so far.
+/// The report of an operator's command: the changes that the command has made so far.
 pub trait Report: Serialize {
     /// Returns the numbers for the operators' log as a JSON object, such as `{"deleted": 12}`. A thing that exists at
     /// most once is true or false.
@@ -39,16 +40,16 @@ pub trait Report: Serialize {
 
     /// Describes what may be undone or half done if the work is killed in the middle of a step.
     fn torn(&self) -> &'static str {
-        "the step in progress may be done or not"
+        "the interrupted step may or may not be done"
     }
 }
 
-/// The result of work that was not stopped.
+/// The result of an operation that ran to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// The operation did everything that was asked for.
     Done,
-    /// The stores refused it; the same request would be refused again.
+    /// The stores refused the operation, and would refuse it again.
     Refused,
     /// A part is done, and the stores refused the rest.
     Partly,
@@ -56,7 +57,7 @@ pub enum Ending {
     Left,
 }
 
-/// Whether work that did not fail reached its end.
+/// Whether a function has done all its work, or was stopped before the end of its work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// The work reached its end.
@@ -65,7 +66,7 @@ pub enum End {
     Stopped,
 }
 
-/// Input that contradicts itself or the stores; the operation changed nothing.
+/// The error for input that contradicts itself or the stores. The operation changed nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct InvalidInput(pub String);

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use crate::{partition_list, settings::SystemSettings};
 
-/// Opens the connections for Redis commands.
+/// Opens the connections to Redis for commands, and checks that Redis stores the same partition list as the settings.
 ///
 /// # Errors
 /// If the first connection does not succeed within the connect timeout plus the command timeout.
@@ -19,7 +19,7 @@ pub async fn redis(settings: &SystemSettings) -> anyhow::Result<RedisStore> {
     open(settings, settings.redis.connection()).await
 }
 
-/// Opens the connections as [`redis`] does, but without checking the partition list of the system.
+/// Opens the connections to Redis for commands as [`redis`] does, but does not check which partition list Redis stores.
 ///
 /// # Errors
 /// As for [`redis`].
@@ -27,8 +27,7 @@ pub async fn redis_of_any_list(settings: &SystemSettings) -> anyhow::Result<Redi
     open_unchecked(settings, settings.redis.connection()).await
 }
 
-/// Opens a single connection, otherwise as [`redis`] does. Redis executes its commands in the order in which they were
-/// sent.
+/// Opens a single connection as [`redis`] does, so that Redis executes commands in the order in which they were sent.
 ///
 /// # Errors
 /// As for [`redis`].
@@ -46,7 +45,7 @@ async fn open(
     Ok(pool)
 }
 
-/// Returns the Redis store of `settings` that uses these connections.
+/// Returns the Redis store of these settings, which uses the given connections.
 #[must_use]
 pub fn redis_store(settings: &SystemSettings, pool: impl Into<Pool>) -> RedisStore {
     RedisStore::new(pool.into(), settings.keys.clone(), settings.stream_names())
@@ -65,12 +64,12 @@ async fn open_unchecked(
         Err(_) => Err(anyhow!("no answer within {} ms", within.as_millis())),
     };
     opened.with_context(|| {
-        format!("Failed to reach Redis at {}; check redis.url / TIDEGATE_REDIS_URL", redis.url)
+        format!("Failed to reach Redis at {}; check redis.url (or TIDEGATE_REDIS_URL)", redis.url)
     })
 }
 
-/// Opens the MySQL sessions of this process without checking the partitions of the shard. It connects once itself,
-/// because its error has the cause, while a pool only reports a timeout.
+/// Opens the MySQL sessions of this process, but does not check which partitions the MySQL database serves. This
+/// function first opens one connection without the pool, because the error of a pool does not show its cause.
 ///
 /// # Errors
 /// If MySQL cannot be reached within the acquire timeout.
@@ -82,9 +81,9 @@ pub async fn mysql_unchecked(settings: &SystemSettings) -> anyhow::Result<Sessio
         error => anyhow::Error::from(error),
     });
     found.with_context(|| match &mysql.shard_tags[..] {
-        [] => format!("Failed to reach MySQL at {}; check mysql.url / TIDEGATE_MYSQL_URL", mysql.url),
+        [] => format!("Failed to reach MySQL at {}; check mysql.url (or TIDEGATE_MYSQL_URL)", mysql.url),
         tags => format!(
-            "Failed to reach the MySQL shard of the partitions {} at {}; check mysql.shards",
+            "Failed to reach the MySQL shard of the partitions {} at {}; check the setting mysql.shards",
             tags.join(", "),
             mysql.url
         ),
@@ -92,7 +91,8 @@ pub async fn mysql_unchecked(settings: &SystemSettings) -> anyhow::Result<Sessio
     Ok(sessions)
 }
 
-/// Creates the MySQL sessions of this process without connecting, so that a worker can wait until MySQL is up.
+/// Creates the MySQL sessions of this process but opens no connection, so that a worker can start while MySQL is
+/// unavailable.
 ///
 /// # Errors
 /// If the URL is wrong, which the configuration checks before.
@@ -106,14 +106,14 @@ pub fn mysql_sessions(settings: &SystemSettings) -> anyhow::Result<Sessions> {
     }))
 }
 
-/// Returns the orders in MySQL, read and written through a pool of these sessions. On a cluster, a missing row counts
-/// only after the node has caught up.
+/// Creates the ledger, the code that reads and writes orders in MySQL, for this pool. On a cluster of MySQL, the ledger
+/// trusts a missing row only after the node has caught up.
 #[must_use]
 pub fn ledger(settings: &SystemSettings, sessions: &Sessions, mysql: MySqlPool) -> Ledger {
     Ledger::new(mysql, settings.mysql.statement_timeout).reading_causally(sessions.causal_reads())
 }
 
-/// Creates the publisher of order results that these settings describe. The process that settles an entry uses it.
+/// Creates the publisher of order results with these settings, for a process that handles stream entries.
 #[must_use]
 pub fn publisher(settings: &SystemSettings, redis: &RedisStore, mysql: &MySqlPool) -> Publisher {
     let mysql = (mysql.clone(), settings.mysql.statement_timeout);
@@ -135,7 +135,7 @@ pub fn mysql_hosts(url: &str) -> sqlx::Result<Vec<MySqlConnectOptions>> {
     let hosts: Vec<&str> = url[begin..end].split(',').collect();
     if hosts.len() > 1 && (hosts.contains(&"") || url[end..].contains("socket=")) {
         return Err(sqlx::Error::Configuration(
-            "several hosts need a name each, and cannot use a socket".into(),
+            "in a MySQL URL with several hosts, every host needs a name, and `socket=` is not allowed".into(),
         ));
     }
     hosts.iter().map(|host| mysql_options(&[&url[..begin], host, &url[end..]].concat())).collect()
@@ -152,7 +152,7 @@ fn mysql_options(url: &str) -> sqlx::Result<MySqlConnectOptions> {
     })
 }
 
-/// Returns the major and minor number of a server's version; a part that is not a number counts as 0.
+/// Returns the major and the minor version number of a server. A component that is not a number counts as 0.
 pub fn version(text: &str) -> (u64, u64) {
     let mut numbers = text.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse().unwrap_or(0));
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))

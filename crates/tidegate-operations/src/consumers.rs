@@ -13,30 +13,30 @@ use tidegate_stream::{ConsumerInfo, StreamError, inspect};
 
 use crate::settings::SystemSettings;
 
-/// A consumer of the group, with the heartbeat of its process.
+/// A consumer of the consumer group, with the heartbeat of its worker process.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Consumer {
     /// The name of the consumer.
     pub name: String,
     /// The number of pending entries that the consumer holds.
     pub pending: u64,
-    /// The seconds since the consumer last sent a command to Redis. Before Redis 7.2, this does not show whether it
-    /// lives.
+    /// The number of seconds since the consumer last sent a command to Redis. Before Redis 7.2, this time does not show
+    /// whether the consumer is alive.
     pub idle_s: f64,
-    /// Whether the consumer's process has a heartbeat.
+    /// Whether the worker process of the consumer has a heartbeat in Redis.
     pub alive: bool,
-    /// The text of the process's heartbeat.
+    /// The text that the consumer's process writes as its heartbeat; None: the process has no heartbeat.
     pub process: Option<String>,
 }
 
-/// All consumers of the group, sorted by name.
+/// All consumers of the consumer group, sorted by name.
 #[derive(Clone, Debug)]
 pub struct Consumers {
-    /// The consumers; empty if there is no stream or no group.
+    /// The list of consumers; empty if the stream or the group does not exist.
     pub all: Vec<Consumer>,
 }
 
-/// The consumers of a group, as the command lists them.
+/// The output of the command `tidegate consumers list`: the consumers of a group.
 #[derive(Clone, Debug, Serialize)]
 pub struct ConsumerList {
     /// The key of the stream.
@@ -59,7 +59,7 @@ impl ConsumerList {
     }
 }
 
-/// The consumers that an operation is about.
+/// The consumers that an operation applies to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConsumerChoice {
     /// The consumers with these names.
@@ -71,9 +71,9 @@ pub enum ConsumerChoice {
 /// The consumers of a group that match a [`ConsumerChoice`].
 #[derive(Clone, Debug)]
 pub struct ChosenConsumers {
-    /// The chosen consumers that the group has, sorted by name.
+    /// The chosen consumers that exist in the group, sorted by name.
     pub known: Vec<Consumer>,
-    /// The chosen names that the group does not have, each once.
+    /// The chosen names for which the group has no consumer, without duplicates.
     pub unknown: Vec<String>,
 }
 
@@ -87,19 +87,21 @@ impl Consumers {
             Ok(infos) => infos,
             Err(StreamError::NoGroup(_)) => Vec::new(),
             Err(StreamError::Redis(error)) if error.details().contains("no such key") => Vec::new(),
-            Err(error) => return Err(error).context("Failed to read the consumers"),
+            Err(error) => return Err(error).context("Failed to read the consumers of the group"),
         };
         Self::of(redis, infos).await
     }
 
-    /// Reads from Redis which of these consumers have a living process.
+    /// Reads the heartbeats in Redis, and returns the given consumers with the information whether their processes are
+    /// alive.
     ///
     /// # Errors
     /// If Redis does not answer.
     pub async fn of(redis: &RedisStore, mut infos: Vec<ConsumerInfo>) -> anyhow::Result<Self> {
         infos.sort_by(|one, other| one.name.cmp(&other.name));
         let processes: Vec<&str> = infos.iter().map(|info| process_of(&info.name)).collect();
-        let beats = heartbeats(redis, &processes).await.context("Failed to read the heartbeats")?;
+        let beats =
+            heartbeats(redis, &processes).await.context("Failed to read the heartbeats of workers")?;
         let consumer = |info: &ConsumerInfo| {
             let process = beats.get(process_of(&info.name)).cloned().flatten();
             Consumer {
@@ -113,12 +115,12 @@ impl Consumers {
         Ok(Self { all: infos.iter().map(consumer).collect() })
     }
 
-    /// Returns the number of pending entries of all consumers.
+    /// Returns the total number of pending entries of all consumers.
     pub fn pending(&self) -> u64 {
         self.all.iter().map(|consumer| consumer.pending).sum()
     }
 
-    /// Returns the names of the processes that live.
+    /// Returns the names of the worker processes that are alive.
     pub fn processes(&self) -> Vec<String> {
         let alive = self.all.iter().filter(|consumer| consumer.alive);
         let mut names: Vec<String> = alive.map(|consumer| process_of(&consumer.name).to_owned()).collect();
@@ -126,7 +128,8 @@ impl Consumers {
         names
     }
 
-    /// Returns the names of living processes of an older version, which would bury events.
+    /// Returns the names of living worker processes that have an old version, and so move order events to the dead
+    /// letters.
     pub fn without_events(&self) -> Vec<String> {
         let is_older = |consumer: &&Consumer| {
             consumer.process.as_ref().is_some_and(|process| !process.contains(KNOWS_EVENTS))
@@ -137,12 +140,12 @@ impl Consumers {
         names
     }
 
-    /// Finds the consumer with that name.
+    /// Finds the consumer with this name.
     pub fn find(&self, name: &str) -> Option<&Consumer> {
         self.all.iter().find(|consumer| consumer.name == name)
     }
 
-    /// Selects the consumers that the choice names.
+    /// Returns the consumers that match the choice.
     pub fn choose(&self, choice: &ConsumerChoice) -> ChosenConsumers {
         let named: BTreeSet<&String> = match choice {
             ConsumerChoice::Named(names) => names.iter().collect(),
@@ -163,7 +166,7 @@ impl Consumers {
         self.find(name).is_some_and(|consumer| consumer.alive)
     }
 
-    /// Returns whether any worker lives that could claim entries.
+    /// Returns whether any living worker could claim pending entries.
     pub fn has_life(&self) -> bool {
         self.all.iter().any(|consumer| consumer.alive)
     }

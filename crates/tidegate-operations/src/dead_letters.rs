@@ -38,7 +38,8 @@ const SAMPLE: u16 = 100;
 /// The reasons that the summary names.
 const NAMED_REASONS: usize = 5;
 
-/// Summarises why the oldest letters are dead letters: `2 unknown_voucher, 1 bad_value`.
+/// Counts the reasons why the oldest dead letters were buried, and formats the counts: `2 unknown_voucher, 1
+/// bad_value`.
 ///
 /// # Errors
 /// If Redis does not answer, or the key holds no stream.

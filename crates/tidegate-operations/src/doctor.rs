@@ -21,20 +21,21 @@ use serde::Serialize;
 pub use crate::finding::{Finding, Level};
 use crate::{Stores, finding::Findings, settings::SystemSettings};
 
-/// The result of all checks.
+/// The result of all checks of the command `tidegate doctor`.
 #[derive(Debug, Serialize)]
 pub struct DoctorReport {
     /// The number of findings that are errors.
     pub errors: usize,
     /// The number of findings that are warnings.
     pub warnings: usize,
-    /// The number of things that were not read, and that may be well or not.
+    /// The number of findings which say that data could not be read.
     pub not_read: usize,
-    /// The findings about Redis, then those about MySQL.
+    /// The findings of all checks: first the findings about Redis, then the findings about MySQL.
     pub findings: Vec<Finding>,
 }
 
-/// Checks both stores concurrently, and changes nothing. If one store is unavailable, the other one is still checked.
+/// Checks Redis and MySQL concurrently, and changes nothing. If one store is unavailable, the other store is still
+/// checked.
 pub async fn diagnose(settings: &SystemSettings) -> DoctorReport {
     let (mut redis, mut mysql) = (Findings::of("redis"), Findings::of("mysql"));
     let stores = Stores::new(settings);

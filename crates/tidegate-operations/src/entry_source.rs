@@ -6,18 +6,19 @@ use tidegate_stream::{ServerRun, StreamInspector};
 
 use crate::settings::SystemSettings;
 
-/// The stream on one server. Entries that were read there are settled only there: after a failover, another server may
-/// have given the same ids to other entries.
+/// A connection to the stream on one Redis server. Entries that were read from this server are acknowledged, or moved
+/// to the dead letters, only on this server. After a failover, another server may have given the same ids to other
+/// entries.
 #[derive(Clone, Debug)]
 pub struct EntrySource {
-    /// The inspector, which uses one connection.
+    /// The reader of the stream and of the consumer group, which uses one connection.
     pub inspector: StreamInspector,
-    /// The run of the server, read before any entry.
+    /// The run id of the Redis server, which was read before any stream entry.
     pub run: ServerRun,
 }
 
 impl EntrySource {
-    /// Opens the stream on the server that answers now.
+    /// Opens the stream on the Redis server that answers now.
     ///
     /// # Errors
     /// If the server does not answer.

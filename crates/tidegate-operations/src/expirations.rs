@@ -41,35 +41,36 @@ pub(crate) async fn assign_partitions(
         let assigned = in_session(mysql, settings.mysql.statement_timeout, async |session| {
             Ok(unpaid_orders::assign(session, settings.partition()).await?)
         });
-        if assigned.await.context("Failed to note the partitions of unpaid orders")? == Assigned::All {
+        if assigned.await.context("Failed to store each unpaid order's partition")? == Assigned::All {
             return Ok(true);
         }
     }
     Ok(false)
 }
 
-/// The page of the runbook for [`RestoreState::RedisWentBack`] and [`RestoreState::MySqlWentBack`].
+/// The address of the runbook page about a store that lost its newest data ([`RestoreState::RedisWentBack`],
+/// [`RestoreState::MySqlWentBack`]).
 pub const WENT_BACK: &str = "docs/runbook/store-went-back.md";
 
-/// The orders that have to be paid in time, and the restore counters of both stores. It is also the plan of `tidegate
-/// resume --expirations`.
+/// The number of unpaid orders with a time limit, and the restore counters, which show whether a store lost its newest
+/// data. This is also the plan of the command `tidegate resume --expirations`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ExpirationsView {
-    /// The number of unpaid orders, and how late they are.
+    /// The number of unpaid orders, and the seconds by which they are overdue.
     #[serde(flatten)]
     pub unpaid: UnpaidSummary,
-    /// Whether there are more orders than were counted.
+    /// Whether there are more unpaid orders than the number in `unpaid`.
     pub at_least: bool,
-    /// The worker that lets orders expire now.
+    /// The name of the worker that now ends unpaid orders whose time limit is over; None: no worker does this.
     pub sweeper: Option<String>,
-    /// Whether a store went back in time. If one did, no order expires.
+    /// Whether Redis or MySQL lost its newest data. If so, no order expires.
     pub state: RestoreState,
-    /// The restore counters from which the state follows.
+    /// The restore counters in both stores, which show whether a store lost its newest data.
     pub counters: RestoreCounters,
 }
 
 impl ExpirationsView {
-    /// Reads the unpaid orders and the restore counters.
+    /// Reads the unpaid orders from MySQL, and the restore counters from both stores. These counters show lost data.
     ///
     /// # Errors
     /// If a store does not answer in time.
@@ -85,7 +86,7 @@ impl ExpirationsView {
         let holder = async { Ok(redis.pool().get::<Option<String>, _>(keys.fleet().sweeper()).await?) };
         let holder = in_time("Redis", within, holder)
             .await
-            .context("Failed to read which worker lets orders expire")?;
+            .context("Failed to read which worker lets unpaid orders expire")?;
         let (unpaid, counters) = in_session(mysql, until(end), async |session| {
             Ok((unpaid_orders::summary(session, settings.partition()).await?, counter.read(session).await?))
         })

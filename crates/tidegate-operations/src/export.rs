@@ -24,7 +24,7 @@ use crate::{
     settings::SystemSettings,
 };
 
-/// The selection of entries or letters to export.
+/// The selection of stream entries or dead letters to export.
 #[derive(Clone, Debug)]
 pub enum ExportSelection {
     /// Entries of the stream of orders.
@@ -33,26 +33,26 @@ pub enum ExportSelection {
     Letters(LetterSelection),
 }
 
-/// The report of an export.
+/// The report of an export of entries or dead letters.
 #[derive(Clone, Debug, Serialize)]
 pub struct ExportReport {
-    /// The stream that was read.
+    /// The key of the stream that was exported.
     pub stream: String,
-    /// The new file, which does not exist if nothing was written; None: the lines went to a writer.
+    /// The path of the new file, which does not exist if nothing was written; None: the lines went to a writer.
     pub out: Option<PathBuf>,
-    /// The number of lines that were written.
+    /// The number of lines that the export wrote.
     pub entries: u64,
-    /// The number of these that are events of an order.
+    /// The number of exported lines that hold an event of an order.
     pub events: u64,
-    /// The requested ids that do not exist.
+    /// The ids in the request for which no entry exists.
     pub missing: Vec<String>,
-    /// Whether everything was read and there was nothing to write.
+    /// Whether all selected entries were read, and there was nothing to write.
     #[serde(skip)]
     pub is_empty: bool,
-    /// The selection that was asked for.
+    /// The selection of entries that the caller asked to export.
     #[serde(skip)]
     pub selection: ExportSelection,
-    /// The selection that continues this export.
+    /// The selection of the entries that this export has not written yet.
     #[serde(skip)]
     pub rest: ExportSelection,
 }
@@ -67,11 +67,11 @@ impl Report for ExportReport {
     }
 
     fn torn(&self) -> &'static str {
-        "its last line may be cut off: check it before you append to the file"
+        "the last line of the export may be incomplete: check that line before you append to the file"
     }
 }
 
-/// An export that can be run.
+/// The operation that writes entries or dead letters to a file or to a writer.
 pub struct Export {
     stream: String,
     total: u64,
@@ -81,8 +81,8 @@ pub struct Export {
 }
 
 impl Export {
-    /// Reads how much there is, and creates the file. Entries that are added later are not exported, because an export
-    /// would otherwise never end.
+    /// Counts the selected entries, and creates the file. The export does not contain entries that arrive later, so
+    /// that it can end.
     ///
     /// # Errors
     /// If Redis does not answer, the key holds no stream, or the file cannot be created or exists already.
@@ -106,12 +106,12 @@ impl Export {
         Ok(Self { stream, total, selection, pages, out: Out::open(target)? })
     }
 
-    /// Returns the number of entries that are read at most.
+    /// Returns the highest number of entries that the export reads.
     pub fn total(&self) -> u64 {
         self.total
     }
 
-    /// Returns an empty report for [`Export::run`].
+    /// Returns an empty report, which [`Export::run`] fills.
     pub fn report(&self) -> ExportReport {
         let (stream, out) = (self.stream.clone(), self.out.path().map(Path::to_owned));
         let (selection, rest) = (self.selection.clone(), self.pages.rest());
@@ -119,7 +119,7 @@ impl Export {
         ExportReport { stream, out, entries: 0, events: 0, missing, is_empty: false, selection, rest }
     }
 
-    /// Writes all pages to the output.
+    /// Writes all selected entries to the output, page by page.
     ///
     /// # Errors
     /// If Redis does not answer, or the lines cannot be written; the report holds what was written and what is left.

@@ -2,30 +2,30 @@
 
 use serde::Serialize;
 
-/// The severity of a finding.
+/// The severity of a check's result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Level {
     /// Everything is as it should be.
     Ok,
-    /// The system works, but may lose something or become slow one day.
+    /// The system works, but may lose data or become slow later.
     Warning,
     /// Orders will be lost, or the system does not work.
     Error,
-    /// The thing was not read here, so its state is unknown.
+    /// The data was not read, so its state is unknown.
     NotRead,
 }
 
-/// A finding of a check, with advice.
+/// A result of a check in Redis or MySQL, with advice for the operator.
 #[derive(Clone, Debug, Serialize)]
 pub struct Finding {
     /// The store that was checked: `redis` or `mysql`.
     pub store: &'static str,
-    /// The severity of the finding.
+    /// The severity of the check's result.
     pub level: Level,
-    /// The description of what was found.
+    /// The description of the problem, or the confirmation that there is no problem.
     pub what: String,
-    /// The advice what to do; None if nothing has to be done.
+    /// The advice to the operator; None: the operator has nothing to do.
     pub advice: Option<String>,
 }
 

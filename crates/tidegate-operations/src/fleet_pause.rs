@@ -15,7 +15,7 @@ use tidegate_stream::{Leases, PauseSwitch, StreamError, server_time_ms};
 
 use crate::change::InvalidInput;
 
-/// The reason under which this pause is set at the pause switch.
+/// The name of the pause of all workers, by which a worker's pause switch distinguishes this pause from other pauses.
 pub const FLEET: &str = "fleet";
 
 /// The times that a pause with an end may last. A longer one is a mistake.
@@ -23,18 +23,18 @@ const SPANS: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_
 /// The number of characters that are shown of a value that was set manually.
 const LONGEST_VALUE: usize = 200;
 
-/// The pause of all workers, as Redis holds it.
+/// The pause of all workers of a consumer group, as Redis stores it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FleetPause {
-    /// The name of the operator who paused the workers; None: the key was set manually.
+    /// The name of the operator who paused the workers; None: an operator set the key manually.
     pub by: Option<String>,
-    /// The time at which the pause began, by the clock of Redis.
+    /// The time when the pause began, by the clock of Redis.
     pub since: Option<Timestamp>,
     /// The seconds since the pause began.
     pub lasting_s: Option<f64>,
-    /// The seconds until the pause ends; None: it lasts until an operator resumes the workers.
+    /// The seconds until the pause ends; None: the pause lasts until an operator resumes the workers.
     pub ends_in_s: Option<f64>,
-    /// The reason that the operator gave.
+    /// The reason that the operator gave for the pause; None: the operator gave no reason.
     pub reason: Option<String>,
     /// The value of the key, by which a command detects whether it is still the same pause.
     #[serde(skip)]
@@ -58,21 +58,21 @@ pub struct FleetPauseRequest {
 }
 
 impl FleetPauseRequest {
-    /// Creates a pause `by` an operator, for the time `span`, or without a `span` until an operator resumes the
-    /// workers.
+    /// Creates the request to pause all workers. `by` is the operator. `span` is the length of the pause; None: until
+    /// an operator resumes the workers.
     ///
     /// # Errors
     /// If the pause would be too short or too long.
     pub fn new(by: String, span: Option<Duration>, reason: Option<String>) -> Result<Self, InvalidInput> {
         if span.is_some_and(|span| !SPANS.contains(&span)) {
-            return Err(InvalidInput("a pause with an end can last from 1s to 365d".to_owned()));
+            return Err(InvalidInput("a pause must last at least 1s and at most 365d".to_owned()));
         }
         Ok(Self { by, span, reason })
     }
 }
 
 impl FleetPause {
-    /// Reads whether the workers are paused, by which operator, since when and why.
+    /// Reads from Redis whether the workers are paused, and if so, by which operator, since when and why.
     ///
     /// # Errors
     /// If Redis does not answer, or the key does not hold a string.
@@ -105,7 +105,8 @@ impl FleetPause {
         Self { by, since, lasting_s: None, ends_in_s: None, reason, raw }
     }
 
-    /// Describes who paused the workers, since when and why: `by alice@shop since 2026-11-20T10:00:00Z (new disk)`.
+    /// Formats which operator paused the workers, since when and why: `by alice@shop since 2026-11-20T10:00:00Z (new
+    /// disk)`.
     pub fn origin(&self) -> String {
         let by = self.by.as_deref().unwrap_or("an operator who set the key manually");
         let since = self.since.map(|since| format!(" since {}", since.strftime("%Y-%m-%dT%H:%M:%SZ")));
@@ -113,17 +114,17 @@ impl FleetPause {
         format!("by {by}{}{}", since.unwrap_or_default(), reason.unwrap_or_default())
     }
 
-    /// Describes when the pause ends: `goes on by itself in 9 min 30 s`, or `until it is resumed`.
+    /// Formats when the pause of all workers ends: `the pause ends in 9 min 30 s`, or `until it is resumed`.
     pub fn end(&self) -> String {
         self.ends_in_s.map_or_else(
             || "until it is resumed".to_owned(),
-            |left_s| format!("goes on by itself in {}", span(Duration::from_secs_f64(left_s.max(0.0)))),
+            |left_s| format!("the pause ends in {}", span(Duration::from_secs_f64(left_s.max(0.0)))),
         )
     }
 }
 
-/// Pauses the workers, or replaces the pause `before`. Returns false if `before` is None, but another operator has
-/// paused the workers in the meantime.
+/// Pauses all workers, or replaces the earlier pause `before`. Returns false if `before` is None, but another operator
+/// has paused the workers in the meantime.
 ///
 /// # Errors
 /// If Redis does not answer or refuses; the workers may be paused then.
@@ -144,7 +145,7 @@ pub async fn begin(
     Ok(!set.is_null() || redis.pool().get::<Option<String>, _>(key).await?.as_ref() == Some(&value))
 }
 
-/// Ends the pause, if it is still this one. False: another pause has replaced it.
+/// Ends the given pause of all workers. Returns false if Redis stores another pause now.
 ///
 /// # Errors
 /// If Redis does not answer; the pause may be over then.
@@ -154,7 +155,7 @@ pub async fn end(redis: &RedisStore, pause: &FleetPause) -> FredResult<bool> {
     Ok(ended || !redis.pool().exists::<bool, _>(redis.keys().fleet().pause()).await?)
 }
 
-/// Reads the key once, and sets or releases the pause switch accordingly.
+/// Reads from Redis whether all workers are paused, and pauses or resumes the worker of this process.
 ///
 /// # Errors
 /// If Redis does not answer; the switch then stays as it was.

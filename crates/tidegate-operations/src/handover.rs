@@ -16,7 +16,8 @@ const POLL_WAITS: [Duration; 2] = [Duration::from_millis(200), Duration::from_se
 /// The entries that are read at once.
 const PAGE: u16 = 1_000;
 
-/// Makes the entries of consumers claimable, and checks whether they were claimed.
+/// The operation that makes pending entries of consumers claimable, so that other workers take them at once, and checks
+/// whether workers have claimed the entries.
 #[derive(Clone, Debug)]
 pub struct Handover {
     make_claimable: MakeClaimable,
@@ -24,13 +25,13 @@ pub struct Handover {
     young_ms: u64,
 }
 
-/// Returns the waits between two checks whether entries were claimed.
+/// Returns the waiting times between checks whether workers have claimed the entries.
 #[must_use]
 pub fn poll_waits() -> Backoff {
     Backoff::new(POLL_WAITS[0], POLL_WAITS[1])
 }
 
-/// The end of making one consumer's entries claimable.
+/// The result of making the entries of one consumer claimable, so that any worker can take them at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HandoverEnd {
     /// Every entry of the consumer was checked.
@@ -42,7 +43,7 @@ pub enum HandoverEnd {
 }
 
 impl Handover {
-    /// Creates the handover for the group of these settings.
+    /// Creates the operation that hands pending entries to other workers, in the group of these settings.
     pub fn new(redis: &RedisStore, settings: &SystemSettings) -> Self {
         let names = redis.inspector().names();
         // Until the locks of an entry expire, a worker that claims it could only set it aside.
@@ -54,8 +55,9 @@ impl Handover {
         }
     }
 
-    /// Makes all entries of `consumer` claimable, unless its process lives. With `forced`, it does so even then, and
-    /// also with entries that were delivered only a short time ago. It calls `on_step` with the result of each step.
+    /// Makes all pending entries of the consumer claimable (free for any worker), unless the consumer's process is
+    /// alive. If `forced`, includes consumers with a living process, and entries that were delivered a short time ago.
+    /// Calls `on_step` with the result of each step.
     ///
     /// # Errors
     /// If Redis does not answer, or the stream or the group is missing.
@@ -92,7 +94,8 @@ impl Handover {
         Ok(!self.page(consumer, EntryId::MIN, 1).await?.is_empty())
     }
 
-    /// Returns the first entry of `consumer` from `first` on that is claimable and not claimed yet.
+    /// Searches the entries of `consumer` from the id `first`, and returns the first entry that is claimable (free for
+    /// any worker), but that no worker has claimed yet.
     ///
     /// # Errors
     /// If Redis does not answer.
@@ -111,14 +114,14 @@ impl Handover {
         }
     }
 
-    /// Counts the entries of `consumer` that are claimable and not claimed yet.
+    /// Counts the entries of `consumer` that are claimable (free for any worker), but that no worker has claimed yet.
     ///
     /// # Errors
     /// If Redis does not answer.
     pub async fn claimable(&self, consumer: &str) -> anyhow::Result<u64> {
         let (group, all) = (self.redis.inspector().group(), (EntryId::MIN, EntryId::MAX));
         let (mut count, mut pages) = (0, group.pending_pages(all, PAGE, Some(consumer)));
-        while let Some(page) = pages.next().await.context("Failed to read the pending list")? {
+        while let Some(page) = pages.next().await.context("Failed to read the pending entries list")? {
             count += page.iter().filter(|pending| is_claimable(pending.idle_ms)).count() as u64;
         }
         Ok(count)
@@ -127,6 +130,6 @@ impl Handover {
     async fn page(&self, consumer: &str, after: EntryId, count: u16) -> anyhow::Result<Vec<PendingEntry>> {
         let group = self.redis.inspector().group();
         let page = group.pending_entries((after, EntryId::MAX), count, Some(consumer)).await;
-        page.context("Failed to read the pending list")
+        page.context("Failed to read the pending entries list")
     }
 }

@@ -12,20 +12,20 @@ use crate::{
     settings::SystemSettings,
 };
 
-/// The plan and the report of a migration: the tables before it, or after it.
+/// The plan or the report of a migration: the MySQL tables before or after the migration.
 #[derive(Debug, Default, Serialize)]
 pub struct MigrationState {
-    /// The name of the database.
+    /// The name of the MySQL database.
     pub database: String,
-    /// The steps that this run took.
+    /// The migration steps that this run applied.
     pub applied: Vec<MigrationStep>,
-    /// The steps that are missing; a report has none.
+    /// The migration steps that MySQL still lacks; empty in a report.
     pub missing: Vec<MigrationStep>,
-    /// The differences of the tables that stop a migration.
+    /// The problems that prevent the migration: differences between the expected and the actual tables.
     pub problems: Vec<SchemaProblem>,
-    /// The unique keys on the orders that Tidegate does not need.
+    /// The unique keys on the table of orders, without the keys that Tidegate uses.
     pub other_unique_keys: Vec<String>,
-    /// Whether a missing step changes a table that exists already.
+    /// Whether a missing migration step changes an existing table.
     #[serde(skip)]
     pub alters: bool,
 }
@@ -38,7 +38,7 @@ impl Plan for MigrationState {
             (true, 0, _) => Next::NothingToDo,
             (true, _, false) => Next::Go,
             (true, steps, true) => Next::Ask(format!(
-                "Take {} on database {database}, which has some of these tables already?",
+                "Migrate the database {database} with {}, although it already has some of Tidegate's tables?",
                 counted(steps as u64, "step"),
             )),
         }
@@ -55,7 +55,7 @@ impl Report for MigrationState {
     }
 }
 
-/// Connects to the database that is to be migrated.
+/// Connects to the MySQL database that is migrated.
 ///
 /// # Errors
 /// If MySQL cannot be reached, or the database does not exist; the error then says how to create it.
@@ -64,7 +64,7 @@ pub async fn open(settings: &SystemSettings) -> anyhow::Result<MySqlPool> {
     Ok(sessions.pool(settings.mysql.connections))
 }
 
-/// Reads which steps are missing, and which problems stop the migration.
+/// Reads which migration steps are missing, and which problems prevent the migration.
 ///
 /// # Errors
 /// If a statement fails.
@@ -80,8 +80,8 @@ pub async fn plan(mysql: &MySqlPool) -> anyhow::Result<MigrationState> {
     })
 }
 
-/// Takes the missing steps of the migration. It reads the tables again, because another migration may have changed
-/// them.
+/// Applies the missing migration steps. Reads the tables again first, because another migration may have changed the
+/// tables.
 ///
 /// # Errors
 /// If a statement fails. Tables that do not fit are no error: the report names them.

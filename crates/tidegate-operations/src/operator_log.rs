@@ -23,16 +23,16 @@ const KEPT_LINES: i64 = 10_000;
 /// The number of commands that are shown by default.
 const LAST: u64 = 20;
 
-/// The commands that a request wants to see.
+/// The request to read commands from the operators' log in Redis.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogRequest {
-    /// The first line to show; None: from the oldest line on.
+    /// The id of the first log line to read; None: the oldest line.
     pub since: Option<EntryId>,
-    /// The number of commands to show, newest ones; the default is all with `since`, otherwise 20.
+    /// The number of newest commands to read; None: all commands if `since` is set, otherwise 20.
     pub last: Option<u64>,
 }
 
-/// The operators' log in Redis.
+/// The operators' log in Redis, which records the commands that change data.
 #[derive(Clone, Debug)]
 pub struct OperatorLog {
     redis: RedisStore,
@@ -41,14 +41,14 @@ pub struct OperatorLog {
 }
 
 impl OperatorLog {
-    /// Opens the operators' log in this Redis.
+    /// Creates a reader and writer of the operators' log in this Redis.
     pub fn new(redis: RedisStore, settings: &SystemSettings) -> Self {
         let key = redis.keys().fleet().log().as_str_lossy().into_owned();
         Self { redis, key, patience: settings.redis.command_timeout }
     }
 
-    /// Reads one line for each command, oldest first: the line with which the command ended, or the one with which it
-    /// began if there is no other.
+    /// Reads one log line for each command, oldest first: the line about the end of the command, or the line about its
+    /// beginning if the command has not ended.
     ///
     /// # Errors
     /// If Redis does not answer, or the key holds no stream.
@@ -63,7 +63,7 @@ impl OperatorLog {
         Ok(lines.split_off(lines.len().saturating_sub(most)))
     }
 
-    /// Reads the next lines from `from` on, one page at most, oldest first.
+    /// Reads one page of log lines, beginning with the id `from`, oldest first.
     ///
     /// # Errors
     /// As for [`OperatorLog::commands`].
@@ -96,7 +96,7 @@ impl OperatorLog {
         Ok(lines)
     }
 
-    /// Writes a line about a part of a command that is done.
+    /// Writes a log line about a completed step of a command.
     ///
     /// # Errors
     /// If Redis does not answer, or refuses the line.
@@ -134,19 +134,19 @@ fn remove_beginnings(lines: &mut Vec<LogLine>) {
     lines.retain(|line| !ended.contains(&line.id.to_string()));
 }
 
-/// The operation that an operator runs, as it is logged.
+/// The operation of an operator, with the values that the operators' log stores.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoggedOperation {
-    /// The operator: USER@HOST, or the name that was given.
+    /// The operator: USER@HOST, or the name that the operator gave.
     pub who: String,
     /// The name of the operation, such as `voucher load`.
     pub command: String,
-    /// The input of the operation, quoted for a shell. It never holds a secret.
+    /// The arguments of the operation, quoted for a shell. They never contain a secret.
     pub arguments: String,
 }
 
-/// The two lines of one operation. If a line cannot be written, the operation still runs: an operator must be able to
-/// make room in a full Redis, and to work while Redis is unavailable.
+/// The two log lines of an operation, about its beginning and its end. The operation runs even if the log cannot be
+/// written, for example to free memory in a full Redis.
 #[derive(Debug)]
 pub struct Record {
     log: OperatorLog,
@@ -155,14 +155,14 @@ pub struct Record {
 }
 
 impl Record {
-    /// Creates the record of an operation in this log; it writes nothing yet.
+    /// Creates the record of an operation in the operators' log, and writes no line yet.
     #[must_use]
     pub fn of(log: OperatorLog, operation: LoggedOperation) -> Self {
         Self { log, operation, began: None }
     }
 
-    /// Writes the first line, without which an operation that was killed would leave no trace. If it cannot be written,
-    /// the second line may still succeed, because the operation may make room in Redis.
+    /// Writes the log line about the beginning of the operation, so that an operation that is killed leaves a trace. A
+    /// failed write is ignored, because the operation may free memory in Redis for the line about the end.
     ///
     /// # Errors
     /// If Redis does not answer, or refuses the line.
@@ -172,7 +172,7 @@ impl Record {
         Ok(())
     }
 
-    /// Writes the second line, with the outcome.
+    /// Writes the log line about the end of the operation, with its outcome.
     ///
     /// # Errors
     /// As for [`Record::begin`].

@@ -15,7 +15,7 @@ use crate::Stores;
 
 const SECONDS_OF_A_DAY: i64 = 86_400;
 
-/// The time that one row of the report covers.
+/// The length of time that one row of the report covers: a day or an hour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CountBy {
@@ -37,50 +37,50 @@ impl CountBy {
 /// The request to count orders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CountRequest {
-    /// The time that one row covers.
+    /// The length of time that one row of the report covers.
     pub by: CountBy,
     /// The voucher whose orders are counted; None: all vouchers.
     pub voucher: Option<VoucherId>,
-    /// The number of days to count, up to today; at least 1.
+    /// The number of days to count, including today; at least 1.
     pub days: u16,
 }
 
-/// The orders of a day or an hour, by the times in their ids.
+/// The number of orders in one day or one hour, by the times in the order ids.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct OrdersOf {
-    /// The start of the day or hour, in Unix milliseconds.
+    /// The start of the day or the hour, in Unix milliseconds.
     pub from_ms: i64,
-    /// The orders that have a row in MySQL.
+    /// The number of orders that have a row in MySQL.
     pub orders: i64,
-    /// The units of these orders.
+    /// The number of units of the orders that have a row in MySQL.
     pub units: i64,
-    /// The number of these orders that still hold their units.
+    /// The number of orders that are not cancelled or refunded, and so still hold their units.
     pub live: i64,
-    /// The orders that MySQL has refused.
+    /// The number of orders that MySQL refused.
     pub refused: i64,
-    /// The order ids that the counter in Redis has allocated. None: ids are not counted by hours or vouchers, or the
-    /// day has no counter.
+    /// The number of order ids that Redis has allocated on this day. None: there is no counter for this day, or the
+    /// request asks for hours or for one voucher.
     pub ids: Option<i64>,
-    /// The allocated ids without an order or a refusal in MySQL. None: this is unknown, also if the counter is
-    /// behind.
+    /// The number of allocated ids for which MySQL has neither an order nor a refusal. None: this number is unknown,
+    /// for example because the counter in Redis is too low.
     pub without_order: Option<i64>,
-    /// Whether there are more orders than allocated ids: a failover set the counter back, or producers make their own
-    /// ids.
+    /// Whether the counter of allocated ids is lower than the number of orders, because a failover reset the counter,
+    /// or because producers allocate their own ids.
     pub is_counter_behind: bool,
 }
 
-/// The orders counted by day or hour.
+/// The number of orders in each day or hour.
 #[derive(Clone, Debug, Serialize)]
 pub struct OrderCountReport {
-    /// The time that one row covers.
+    /// The length of time that one row of the report covers.
     pub by: CountBy,
     /// The voucher whose orders are counted; None: all vouchers.
     pub voucher: Option<VoucherId>,
-    /// Each day or hour with an order or an id, oldest first.
+    /// The counts of each day or hour that has an order or an order id, oldest first.
     pub counts: Vec<OrdersOf>,
 }
 
-/// Counts the orders of these days. It reads their rows by id.
+/// Counts the orders of the requested days. The time in the id of an order says on which day it was placed.
 ///
 /// # Errors
 /// If a store does not answer.
@@ -112,7 +112,7 @@ pub async fn count(stores: &Stores, request: CountRequest) -> anyhow::Result<Ord
                 .pool()
                 .get(keys.order_id(&day_text(day)))
                 .await
-                .context("Failed to read the counter of order ids")?;
+                .context("Failed to read the counter of order ids in Redis")?;
             if let Some(given) = given {
                 let of = counts.entry(day * SECONDS_OF_A_DAY).or_default();
                 let without_order = given - of.orders - of.refused;

@@ -25,22 +25,22 @@ pub(crate) use sender::{EventSender, PAGE};
 
 use crate::{Stores, change::InvalidInput};
 
-/// The request to append an event for one order or several.
+/// The request to append an event, such as a payment, for one or several orders.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OrderEventRequest {
-    /// The kind of the event.
+    /// The kind of the event, such as `paid`.
     pub kind: EventKind,
-    /// The orders that the event is about.
+    /// The orders that the events are about, one event for each order.
     pub orders: EventOrders,
-    /// The `ref` of the payment that is refunded, if the event is a refund.
+    /// The id (`ref`) of the payment to refund; None: the event is not a refund.
     pub payment: Option<EventText>,
     /// The reason of the event, in one word.
     pub reason: Option<EventText>,
-    /// The time to wait until the events are recorded.
+    /// The longest time to wait until workers have recorded the events.
     pub wait: Duration,
 }
 
-/// The orders of a request.
+/// The orders for which events are appended: one order, or the orders of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EventOrders {
     /// A single order, given directly.
@@ -54,16 +54,16 @@ pub enum EventOrders {
     },
 }
 
-/// A single order with its owner.
+/// An order for which an event is appended, with its user and its voucher if the caller knows them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OneOrder {
     /// The order that the event is about.
     pub order: OrderId,
-    /// The id that the other system gave to the event.
+    /// The id (`ref`) that the sender of the event gave to the event.
     pub reference: Option<EventText>,
-    /// The user of the order, needed if MySQL does not know the order yet.
+    /// The user of the order, which is necessary if MySQL does not know the order yet.
     pub user: Option<UserId>,
-    /// The voucher of the order, needed if MySQL does not know the order yet.
+    /// The voucher of the order, which is necessary if MySQL does not know the order yet.
     pub voucher: Option<VoucherId>,
 }
 
@@ -76,7 +76,7 @@ struct NamedOrder {
     payment: Option<EventText>,
 }
 
-/// Appends events, and waits until workers have recorded them.
+/// The operation that appends order events to the stream, and waits until workers have recorded the events in MySQL.
 #[derive(Debug)]
 pub struct OrderEvents<'a> {
     sender: EventSender<'a>,
@@ -92,7 +92,7 @@ impl<'a> OrderEvents<'a> {
         Ok(Self { sender: EventSender::connect(stores).await?, request })
     }
 
-    /// Reads the orders, and predicts the outcome of the events.
+    /// Reads the orders from MySQL, and predicts the outcome of each event.
     ///
     /// # Errors
     /// If the file is malformed, or a store does not answer.
@@ -105,8 +105,10 @@ impl<'a> OrderEvents<'a> {
         };
         if let Some(named) = orders.iter().find(|it| it.payment.is_some() && !self.request.kind.is_refund()) {
             let line = named.line.unwrap_or_default();
-            let wrong =
-                format!("line {line} names a payment to refund, but {} is no refund", self.request.kind);
+            let wrong = format!(
+                "line {line} names a payment to refund, but the event {} is not a refund",
+                self.request.kind
+            );
             return Err(InvalidInput(wrong).into());
         }
         let ids: Vec<OrderId> = orders.iter().map(|named| named.order).collect();

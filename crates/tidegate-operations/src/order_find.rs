@@ -25,22 +25,22 @@ use crate::{
 /// The entries that are read at once, at most.
 const PAGE: u16 = 500;
 
-/// The request for the orders of a user, of a voucher, or of both.
+/// The request to find the orders of a user, of a voucher, or of both.
 #[derive(Clone, Copy, Debug)]
 pub struct OrderFindRequest {
     /// The user of the orders; None: any user.
     pub user: Option<UserId>,
     /// The voucher of the orders; None: any voucher.
     pub voucher: Option<VoucherId>,
-    /// Whether to find only orders that are still to be decided: undelivered, pending or dead.
+    /// Whether to find only orders whose outcome is open: the entry is undelivered, pending or a dead letter.
     pub open: bool,
-    /// The number of orders to return at most, latest first.
+    /// The highest number of orders to return, latest first.
     pub limit: u16,
-    /// The number of entries to read at most in each of these: pending entries, undelivered entries, dead letters.
+    /// The maximum number of entries to read in each group: pending entries, undelivered entries, dead letters.
     pub budget: u64,
 }
 
-/// The place where an order was found.
+/// The status of an order that a search found, as one store shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FoundStatus {
     /// The order has this status.
@@ -50,7 +50,7 @@ pub enum FoundStatus {
 }
 
 impl FoundStatus {
-    /// Returns the word for this status in JSON.
+    /// Returns the word that stands for the order's status in JSON.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -66,38 +66,38 @@ impl Serialize for FoundStatus {
     }
 }
 
-/// An order as found in one place; it may be in others, too.
+/// An order that a search found in one of the stores. Other stores may also have the order.
 #[derive(Clone, Debug, Serialize)]
 pub struct FoundOrder {
     /// The id of the order.
     pub order: OrderId,
-    /// The user of the order, as text: a row of the tutorial may hold a number that is no valid id.
+    /// The user of the order as text, because a row of another program may hold a number that is not a valid id.
     pub user: String,
-    /// The voucher of the order, as text.
+    /// The voucher of the order as text, because a row of another program may hold an invalid id.
     pub voucher: String,
-    /// The status of the order, according to this place alone.
+    /// The status of the order according to the store in which the search found the order.
     #[serde(rename = "is")]
     pub status: FoundStatus,
-    /// The time at which the order was written, refused, buried or added to the stream, in Unix milliseconds.
+    /// The Unix milliseconds at which the order was written, refused, made a dead letter, or added to the stream.
     pub at_ms: Option<i64>,
-    /// The entry that holds or held the order.
+    /// The id of the stream entry that holds or held the order.
     pub entry: Option<String>,
-    /// The dead letter that holds the order.
+    /// The id of the dead letter that holds the order.
     pub letter: Option<EntryId>,
 }
 
-/// The orders that were found.
+/// The result of a search for orders of a user or a voucher.
 #[derive(Clone, Debug, Default)]
 pub struct FoundOrders {
     /// The found orders, latest first.
     pub orders: Vec<FoundOrder>,
-    /// The vouchers that have the user among their buyers in Redis.
+    /// The vouchers for which Redis lists the user as a buyer.
     pub buyer_of: Vec<VoucherId>,
-    /// The parts that were not searched.
+    /// The data in the stores that the search did not read.
     pub unsearched: Vec<SearchGap>,
 }
 
-/// A part of the stores that was not searched.
+/// Data in the stores that a search did not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SearchGap {
     /// The orders beyond the requested limit.
@@ -108,11 +108,11 @@ pub enum SearchGap {
     Pending(u64),
     /// The undelivered entries after this number of entries.
     Unread(u64),
-    /// The dead letters before the newest ones, whose number this is.
+    /// The dead letters that are older than this number of newest letters.
     Letters(u64),
 }
 
-/// Finds the orders of a user or a voucher.
+/// Finds the orders of a user, of a voucher, or of both, in Redis and MySQL.
 ///
 /// # Errors
 /// If a store cannot be reached, or a key has a wrong type.

@@ -12,41 +12,42 @@ use crate::{
     within::in_time,
 };
 
-/// The partition in which to look for an order.
+/// The partition in which a command searches for an order.
 #[derive(Clone, Debug)]
 pub struct OrderPartition<'a> {
     /// The settings of the partition.
     pub system: &'a SystemSettings,
-    /// Whether the partition comes only from the order's id, which a producer can choose freely.
+    /// Whether the partition was derived only from the order id. A producer can choose ids freely, so the partition may
+    /// be wrong.
     pub is_guessed: bool,
-    /// The shards that gave no answer: any of them may have the order, if it is not found elsewhere. Empty if there is
-    /// a single MySQL.
+    /// The MySQL shards that did not answer. If no other shard has the order, one of these shards may have it. Empty if
+    /// there is a single MySQL.
     pub away: Vec<String>,
 }
 
-/// The error if an order was not found and MySQL shards did not answer: the consequence, and the shards that may have
-/// the order.
+/// The error that an order was not found while some MySQL shards did not answer, with the names of these shards.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}: MySQL shards gave no answer: {1}. If you know the voucher, add --voucher")]
+#[error("{0}: some MySQL shards do not answer: {1}. If you know the voucher of the order, add --voucher")]
 pub struct ShardsAway(pub String, pub String);
 
-/// The partitions in which an order may be.
+/// The partitions that may have an order.
 #[derive(Clone, Debug)]
 pub struct OrderPartitions<'a> {
-    /// The partitions, the most likely one first; only one if it is certain.
+    /// The partitions that may have the order, the most likely partition first. If the partition is certain, the list
+    /// has one item.
     pub all: Vec<&'a SystemSettings>,
     /// Whether the first partition is the one that the order's id names.
     is_first_named: bool,
-    /// Whether the partitions come from the order's id or from no source at all.
+    /// Whether the partitions are a guess, because neither the caller nor MySQL named the voucher of the order.
     pub are_guessed: bool,
-    /// The shards that gave no answer, as in [`OrderPartition::away`].
+    /// The MySQL shards that did not answer, as in [`OrderPartition::away`].
     pub away: Vec<String>,
 }
 
 impl<'a> OrderPartitions<'a> {
-    /// Finds the partitions in which the order may be. If `voucher` is given, it is the voucher's partition. Otherwise
-    /// MySQL is asked for the order's voucher. If MySQL does not know the order, the result is all partitions, and the
-    /// one that the id names comes first.
+    /// Finds the partitions that may have the order. If `voucher` is given, the result is the partition of this
+    /// voucher. Otherwise this function searches MySQL for the order's voucher. If MySQL does not know the order, the
+    /// result is all partitions, and the partition in the order id comes first.
     ///
     /// # Errors
     /// If the voucher belongs to none of these partitions.
@@ -85,7 +86,7 @@ impl<'a> OrderPartitions<'a> {
 }
 
 impl<'a> OrderPartition<'a> {
-    /// Returns the first partition of [`OrderPartitions::find`].
+    /// Finds the most likely partition of an order: the first one of [`OrderPartitions::find`].
     ///
     /// # Errors
     /// If nothing shows which partition it is.
@@ -98,11 +99,11 @@ impl<'a> OrderPartition<'a> {
             OrderPartitions::find(system, order, voucher).await?;
         if are_guessed && !is_first_named {
             if !away.is_empty() {
-                let why = format!("whether there is an order {order} is unknown");
+                let why = format!("it is unknown whether order {order} exists");
                 return Err(ShardsAway(why, away.join("; ")).into());
             }
             return Err(InvalidInput(format!(
-                "MySQL does not know order {order}, and its id names no partition: add --voucher or --partition TAG"
+                "MySQL does not know order {order}, and the order id does not name a partition: add --voucher or --partition TAG"
             ))
             .into());
         }

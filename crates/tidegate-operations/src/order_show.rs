@@ -27,26 +27,26 @@ pub use search::OrderReader;
 
 use crate::{Stores, consumers::Consumers};
 
-/// The number of vouchers of MySQL whose journals are searched if the order's voucher is unknown; those with the
-/// highest ids are used.
+/// The number of vouchers whose journals (Redis hashes of admitted orders) are searched for an order without a known
+/// voucher. The search covers the vouchers with the highest ids in MySQL.
 pub const VOUCHER_LIMIT: u32 = 1_000;
 
-/// The request for one order, with what the caller knows of it.
+/// The request to show one order, with the ids that the caller knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OrderQuery {
     /// The id of the order.
     pub order: OrderId,
-    /// The voucher of the order, if the caller knows it.
+    /// The voucher of the order; None: the caller does not know the voucher.
     pub voucher: Option<VoucherId>,
-    /// The user of the order, if the caller knows it.
+    /// The user of the order; None: the caller does not know the user.
     pub user: Option<UserId>,
-    /// The entry of the order, if the caller knows it.
+    /// The id of the order's stream entry; None: the caller does not know the entry.
     pub entry: Option<EntryId>,
-    /// The entries of each stream that are read at most.
+    /// The highest number of entries to read in each stream.
     pub budget: u64,
 }
 
-/// Searches an order in both stores. If a store cannot be reached, the search continues without it, and the report
+/// Searches Redis and MySQL for an order. If a store is unavailable, only the other store is searched, and the report
 /// holds the error.
 pub async fn show_order(stores: &Stores, query: OrderQuery, progress: &dyn Progress) -> OrderReport {
     let settings = stores.settings();

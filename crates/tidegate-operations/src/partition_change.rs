@@ -28,7 +28,7 @@ use crate::{
     settings::System,
 };
 
-/// Changes the partition list of a system.
+/// The operation that changes the list of a system's partitions (groups of vouchers, each with its own keys in Redis).
 #[derive(Debug)]
 pub struct PartitionChange {
     system: System,
@@ -38,15 +38,16 @@ pub struct PartitionChange {
 }
 
 impl PartitionChange {
-    /// Connects to all partitions of the list of `system` and of the list `to`; an empty list means no partitions.
+    /// Connects to all partitions of the old list (from `system`) and of the new list (`to`). An empty list means a
+    /// system without partitions.
     ///
     /// # Errors
     /// If a partition cannot be reached, or the system has MySQL shards.
     pub async fn connect(system: &System, to: &[String]) -> anyhow::Result<Self> {
         if !system.common().mysql.shard_tags.is_empty() {
             return Err(InvalidInput(
-                "with [mysql.shards], vouchers would belong to other databases than the ones with their rows, and no command moves \
-                 rows between shards (docs/shards.md)"
+                "the partitions cannot be changed with [mysql.shards]: rows would have to move to other shards, and no \
+                 command moves rows between shards (docs/shards.md)"
                     .into(),
             )
             .into());
@@ -57,13 +58,13 @@ impl PartitionChange {
         Ok(Self { system: system.clone(), changed, partitions, log_stores })
     }
 
-    /// Returns the stores of a partition that exists afterwards; its log holds the change.
+    /// Returns the stores of a partition that exists after the change, for the operators' log.
     #[must_use]
     pub const fn log_stores(&self) -> &Stores {
         &self.log_stores
     }
 
-    /// Runs the planned change of the list.
+    /// Runs the planned change of the partition list.
     ///
     /// # Errors
     /// If a store does not answer, or something prevents the change. The same command then continues from there.
@@ -111,7 +112,7 @@ impl PartitionChange {
                         0 => ChangeStep::Moving,
                         _ => {
                             job.progress
-                                .say("new entries arrived: workers with the old list have to write them");
+                                .say("new entries arrived: workers with the old list of partitions must write them");
                             ChangeStep::Draining
                         }
                     }

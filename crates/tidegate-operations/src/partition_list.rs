@@ -16,7 +16,7 @@ use crate::{change::InvalidInput, settings::SystemSettings};
 /// The time between two reads of the list: workers must notice a change within some seconds.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// The state of the list that a partition stores.
+/// The list of partitions that Redis stores: no list, a list, or a change from one list to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoredList {
     /// No process has stored a list yet.
@@ -27,18 +27,18 @@ pub enum StoredList {
     Changing(ListChange),
 }
 
-/// A change of the list, and its current step.
+/// A change from one partition list to another, with its current step.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct ListChange {
-    /// The list before the change.
+    /// The tags of the partition list before the change.
     pub from: Vec<String>,
-    /// The list after the change.
+    /// The tags of the partition list after the change.
     pub to: Vec<String>,
-    /// The current step of the change.
+    /// The current step of the change of the list.
     pub step: ChangeStep,
 }
 
-/// The step of a change of the list.
+/// A step of a change of the partition list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChangeStep {
@@ -53,7 +53,7 @@ pub enum ChangeStep {
 }
 
 impl ChangeStep {
-    /// Returns the name of the step.
+    /// Returns the name of a step in the change of the partition list.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -66,7 +66,7 @@ impl ChangeStep {
 }
 
 impl StoredList {
-    /// Reads the list that the partition of these keys stores.
+    /// Reads the partition list that is stored in the Redis of this partition.
     ///
     /// # Errors
     /// If Redis does not answer, or the key does not hold a list.
@@ -78,10 +78,10 @@ impl StoredList {
             .await
             .with_context(|| format!("Failed to read the list of partitions ({})", key.as_str_lossy()))?;
         Self::parse(text.as_deref())
-            .with_context(|| format!("{} holds no list of partitions", key.as_str_lossy()))
+            .with_context(|| format!("the key {} does not hold a list of partitions", key.as_str_lossy()))
     }
 
-    /// Stores this list in the partition, and overwrites the previous one.
+    /// Writes this partition list to the Redis of the partition, and replaces the list that was stored before.
     ///
     /// # Errors
     /// If Redis does not answer or refuses.
@@ -118,15 +118,15 @@ impl StoredList {
             Self::Nothing => None,
             Self::Settled(tags) if tags == own => None,
             Self::Settled(tags) => Some(InvalidInput(format!(
-                "the system has the partitions {}, but stream.partitions is {}: vouchers would be in other partitions. \
-                 Set stream.partitions as the system has it",
+                "the system has the partitions {}, but stream.partitions is {}: this process would use wrong partitions. \
+                 Set stream.partitions to the partitions of the system",
                 named(tags),
                 named(own)
             ))),
             Self::Changing(ListChange { from, step: ChangeStep::Draining, .. }) if from == own => None,
             Self::Changing(ListChange { from, to, .. }) => Some(InvalidInput(format!(
-                "the partitions of the system are being changed from {} to {}: no process works until the change is done. \
-                 See docs/partitions-change.md",
+                "the partitions of the system are being changed from {} to {}: no process may run until the change is \
+                 complete. See docs/partitions-change.md",
                 named(from),
                 named(to)
             ))),
@@ -134,7 +134,7 @@ impl StoredList {
     }
 }
 
-/// The system's list, as compared with the list of a process that follows it.
+/// The result of comparing the partition list in a process's settings with the lists in Redis.
 #[derive(Debug)]
 pub enum ListStatus {
     /// The system has the same list as the process.
@@ -147,7 +147,8 @@ pub enum ListStatus {
     Mixed(InvalidInput),
 }
 
-/// Combines the lists that partitions store. None: no partition answered.
+/// Compares the partition list in the settings with the lists that all partitions store in Redis. None: no partition
+/// answered.
 #[must_use]
 pub fn list_status(kept: &[StoredList], own: &[String]) -> Option<ListStatus> {
     kept.first()?;
@@ -167,7 +168,7 @@ pub fn list_status(kept: &[StoredList], own: &[String]) -> Option<ListStatus> {
         Some(_) if lists.len() > 1 => {
             let lists: Vec<String> = lists.iter().map(|tags| named_list(tags)).collect();
             ListStatus::Mixed(InvalidInput(format!(
-                "partitions store different lists: {}. See tidegate partitions show",
+                "the partitions store different lists of partitions: {}. Run tidegate partitions show",
                 lists.join("; ")
             )))
         }
@@ -175,17 +176,17 @@ pub fn list_status(kept: &[StoredList], own: &[String]) -> Option<ListStatus> {
     })
 }
 
-/// Formats a list for people.
+/// Formats a list of partition tags for people.
 #[must_use]
 pub fn named_list(tags: &[String]) -> String {
     if tags.is_empty() { "none (one whole)".to_owned() } else { tags.join(",") }
 }
 
-/// Stores the list of the settings in Redis if there is none yet, and compares the two. A system without partitions
-/// stores none.
+/// Stores the partition list of the settings in Redis if Redis has no list, and compares the list in Redis with the
+/// settings. A system without partitions stores no list.
 ///
 /// # Errors
-/// [`InvalidInput`] if they differ; or an error if Redis does not answer.
+/// [`InvalidInput`] if the lists differ; or an error if Redis does not answer.
 pub async fn keep(settings: &SystemSettings, redis: &RedisStore) -> anyhow::Result<()> {
     if settings.partition().tag().is_some() {
         let (key, own) = (redis.keys().partition_list().tags(), settings.partition().tags().join(","));
@@ -196,7 +197,8 @@ pub async fn keep(settings: &SystemSettings, redis: &RedisStore) -> anyhow::Resu
     compare(settings, redis).await
 }
 
-/// Compares the lists as [`keep`] does, but changes nothing: a partition without a list is accepted.
+/// Compares the partition list in Redis with the settings, as [`keep`] does, but changes nothing. A partition that
+/// stores no list is accepted.
 ///
 /// # Errors
 /// As for [`keep`].
@@ -213,7 +215,8 @@ pub async fn compare(settings: &SystemSettings, redis: &RedisStore) -> anyhow::R
     }
 }
 
-/// Reads the list that the partition of these settings stores, as far as it matters to a process that works with it.
+/// Reads the partition list that Redis stores. If Redis refuses the read for a reason that does not matter to the
+/// process, returns [`StoredList::Nothing`].
 ///
 /// # Errors
 /// If Redis does not answer, or the key does not hold a list.
@@ -232,7 +235,8 @@ fn of_redis(error: &anyhow::Error) -> Option<RedisError> {
     Some(error.downcast_ref::<fred::error::Error>()?.clone().into())
 }
 
-/// Waits until the system has another list than the settings, and returns the reason to stop. A failed read is ignored.
+/// Waits until the partition list in Redis differs from the settings, and returns the reason to stop the process.
+/// Ignores failed reads.
 pub async fn until_changed(settings: &SystemSettings, redis: &RedisStore) -> InvalidInput {
     loop {
         sleep(LOOK_EVERY).await;
@@ -243,7 +247,7 @@ pub async fn until_changed(settings: &SystemSettings, redis: &RedisStore) -> Inv
                 }
             }
             Err(error) => {
-                tracing::debug!("cannot read whether the list of partitions has changed: {error:#}")
+                tracing::debug!("failed to read whether the list of partitions has changed: {error:#}")
             }
         }
     }

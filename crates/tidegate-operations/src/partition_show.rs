@@ -10,37 +10,38 @@ use crate::{
     settings::SystemSettings,
 };
 
-/// The state of a partition at a glance.
+/// A summary of one partition: its list, master, vouchers, entries and processes.
 #[derive(Clone, Debug, Serialize)]
 pub struct PartitionView {
-    /// The tag of the partition; None in a system without partitions.
+    /// The tag of the partition; None: the system has no partitions.
     pub tag: Option<String>,
-    /// The number of the partition in the list.
+    /// The position of the partition in the partition list.
     pub number: usize,
-    /// The list that the partition stores; None: it stores none.
+    /// The partition list that is stored in the Redis of the partition; None: no list is stored.
     pub list: Option<Vec<String>>,
-    /// The new list, if the list is being changed.
+    /// The new partition list; None: the list is not being changed.
     pub changing_to: Option<Vec<String>>,
-    /// The step of the change, if the list is being changed.
+    /// The current step of the change of the partition list; None: the list is not being changed.
     pub step: Option<ChangeStep>,
-    /// Whether the stored list is that of the settings, and is not being changed.
+    /// Whether the partition list in Redis is the list of the settings, and is not being changed.
     pub agrees: bool,
-    /// The master of the partition, if Redis is a cluster.
+    /// The Redis master of the partition; None: Redis is not a cluster.
     pub master: Option<String>,
     /// The number of vouchers that have keys in the partition.
     pub vouchers: u64,
-    /// The number of entries that are not acknowledged.
+    /// The number of entries in the partition's stream that are not acknowledged.
     pub entries: u64,
     /// The number of dead letters in the partition.
     pub dead_letters: u64,
-    /// The number of worker processes that live.
+    /// The number of worker processes of the partition that are alive.
     pub workers: u64,
-    /// The number of gates over HTTP that live and use a list.
+    /// The number of HTTP gates that are alive and have noted which partition list they use.
     pub gates: u64,
 }
 
 impl PartitionView {
-    /// Reads the state of a partition, even if the system has another list. It scans all keys.
+    /// Reads the summary of a partition, even if Redis stores another partition list than the settings. Scans all keys
+    /// of the partition.
     ///
     /// # Errors
     /// If Redis does not answer.

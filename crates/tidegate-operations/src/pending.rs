@@ -20,34 +20,35 @@ pub use list::PendingList;
 pub use reader::{PendingReader, PendingSelection};
 pub use show::{EntryState, ShownEntry};
 
-/// A filter for pending entries.
+/// The conditions that select pending entries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PendingFilter {
-    /// The consumer that must hold the entries.
+    /// The consumer that must hold the entries; None: any consumer.
     pub consumer: Option<String>,
-    /// Whether only entries of consumers without a heartbeat are chosen.
+    /// Whether to select only entries whose consumer has no heartbeat.
     pub dead: bool,
-    /// The age since the entry was added to the stream, above which entries are chosen.
+    /// The minimum time since the entry was added to the stream; None: any time.
     pub older_than: Option<Duration>,
-    /// Whether only entries are chosen that their consumer has set aside to retry them later.
+    /// Whether to select only entries that a worker keeps pending to try them again later.
     pub set_aside: bool,
-    /// The number of worker processes that must have died while they handled the entry, at least.
+    /// The minimum number of worker processes that died while they handled the entry; None: any number.
     pub crashes: Option<u64>,
-    /// The number of deliveries since the entry was last set aside, at least.
+    /// The minimum number of deliveries of the entry; None: any number. Deliveries count from the last time that a
+    /// worker put the entry off to a later try.
     pub deliveries: Option<u64>,
-    /// The number of entries at most, oldest first.
+    /// The highest number of entries to select, oldest first.
     pub limit: u16,
 }
 
 impl PendingFilter {
-    /// Returns whether the filter accepts every entry, apart from the limit.
+    /// Returns whether the filter has no condition except the limit, so that all entries match.
     #[must_use]
     pub fn takes_all(&self) -> bool {
         *self == Self { limit: self.limit, ..Self::default() }
     }
 }
 
-/// The content of a pending entry in the stream.
+/// The kind of content of a pending entry: an order, an event, or unreadable content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Payload {
@@ -55,13 +56,13 @@ pub enum Payload {
     Order,
     /// The entry holds an event of an order.
     Event,
-    /// The entry holds fields of neither.
+    /// The entry holds neither an order nor an event.
     NoOrder,
     /// The entry was deleted or trimmed.
     Gone,
 }
 
-/// An event, as the command shows it.
+/// An order event in a pending entry, with the fields that the command shows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PendingEvent {
     /// The kind of the event.
@@ -72,7 +73,7 @@ pub struct PendingEvent {
     pub user: UserId,
     /// The voucher of the order.
     pub voucher: VoucherId,
-    /// The id that the other system gave to the event.
+    /// The id (`ref`) that the sender gave to the event.
     #[serde(rename = "ref")]
     pub reference: Option<EventText>,
 }
@@ -83,28 +84,30 @@ impl From<Event> for PendingEvent {
     }
 }
 
-/// A pending entry, as the command shows it.
+/// A pending entry, with the values that the command shows.
 #[derive(Clone, Debug, Serialize)]
 pub struct PendingView {
     /// The id of the entry.
     pub entry: String,
-    /// The consumer that holds the entry.
+    /// The name of the consumer that holds the entry.
     pub consumer: String,
-    /// Whether the process of that consumer has a heartbeat.
+    /// Whether the worker process of the consumer has a heartbeat.
     pub alive: bool,
-    /// The seconds since the entry was delivered; None: it is claimable.
+    /// The seconds since the entry was last delivered; None: any worker may claim the entry now.
     pub idle_s: Option<f64>,
-    /// Whether `tidegate consumers drain` has made the entry claimable, and no worker has claimed it yet.
+    /// Whether `tidegate consumers drain` has offered the entry to all workers, and no worker has claimed the entry
+    /// yet.
     pub offered: bool,
-    /// The number of deliveries since the entry was last set aside.
+    /// The number of deliveries of the entry, counted from the last time that a worker put the entry off to a later
+    /// try.
     pub deliveries: u64,
-    /// Whether its consumer has set the entry aside to retry it later: it waits for its turn, for an unavailable store,
-    /// or for something that others hold.
+    /// Whether the worker put the entry off to a later try, because the entry waits for an earlier entry, an
+    /// unavailable store, or a lock of another process.
     pub set_aside: bool,
-    /// The cause for which the entry waits. It is known if the process's note names the entry's user, voucher or order,
-    /// or if all its entries wait for the same cause.
+    /// The reason why the entry waits for a later try. None: the worker has not reported the reason for this entry.
     pub waits_for: Option<NamedCause>,
-    /// The number of worker processes that died while they handled the entry; None: this user of Redis may not read it.
+    /// The number of worker processes that died while they handled the entry; None: the Redis user may not read this
+    /// number.
     pub crashes: Option<u64>,
     /// The seconds since the entry was added to the stream.
     pub age_s: f64,
@@ -113,16 +116,16 @@ pub struct PendingView {
     pub content: PendingContent,
 }
 
-/// The content of a pending entry: an order, an event, or the reason why it is neither.
+/// The content of a pending entry: an order, an event, or the error if the content is neither.
 #[derive(Clone, Debug, Serialize)]
 pub struct PendingContent {
-    /// The kind of the content.
+    /// The kind of the content: an order, an event, or unreadable content.
     pub payload: Payload,
-    /// The order, if the entry holds one.
+    /// The order in the entry; None: the entry does not hold an order.
     pub order: Option<Order>,
-    /// The event, if the entry holds one.
+    /// The event in the entry; None: the entry does not hold an event.
     pub event: Option<PendingEvent>,
-    /// The reason why the entry holds neither.
+    /// The reason why the entry holds neither an order nor an event.
     pub error: Option<String>,
 }
 

@@ -31,7 +31,7 @@ const CHUNK: usize = 1_000;
 /// The orders that are read at once. MariaDB turns a list of a thousand ids into a subquery.
 const ORDERS: usize = CHUNK / 2;
 
-/// The kind of data that can be pruned.
+/// A kind of old data that can be deleted: refusals, events or dead letters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PruneKind {
@@ -43,32 +43,33 @@ pub enum PruneKind {
     DeadLetters,
 }
 
-/// The request to prune data.
+/// The request to delete old data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PruneRequest {
-    /// The minimum age, for rows by the clock of MySQL, for dead letters by that of Redis.
+    /// The minimum age of the data to delete: by the clock of MySQL for rows, by the clock of Redis for dead letters.
     pub older_than: Duration,
-    /// The kinds of data to prune; other data stays.
+    /// The kinds of data to delete, such as refusals or events.
     pub kinds: BTreeSet<PruneKind>,
 }
 
-/// The counts of one kind of data.
+/// The number of deleted items and the number of kept items, for one kind of old data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PruneCount {
-    /// The rows or letters that may be deleted, or were deleted.
+    /// The number of rows or dead letters that would be deleted, or were deleted.
     pub purged: u64,
-    /// The old ones that stay, because something may still need them.
+    /// The number of old rows or dead letters that stay, because they may still be necessary.
     pub kept: u64,
 }
 
-/// The plan and the report of pruning: the counts of each kind. None: this kind was not requested.
+/// The plan or the report of deleting old data, with the counts of each kind. None: the request does not include this
+/// kind of data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PruneCounts {
-    /// The counts of rows of `tidegate_refusal`.
+    /// The counts for the rows of `tidegate_refusal`.
     pub refusals: Option<PruneCount>,
-    /// The counts of rows of `tidegate_event`.
+    /// The counts for the rows of `tidegate_event`.
     pub events: Option<PruneCount>,
-    /// The counts of dead letters.
+    /// The counts for the dead letters.
     pub dead_letters: Option<PruneCount>,
 }
 
@@ -82,7 +83,8 @@ impl PruneCounts {
         count.get_or_insert_default()
     }
 
-    /// Returns the count of each kind, with the singular word for it. None: not requested.
+    /// Returns the count of each kind of data, with the singular English word for the kind. None: the request does not
+    /// include this kind.
     #[must_use]
     pub const fn by_noun(&self) -> [(Option<PruneCount>, &'static str); 3] {
         [(self.refusals, "refusal"), (self.events, "event"), (self.dead_letters, "dead letter")]
@@ -115,7 +117,7 @@ impl Report for PruneCounts {
     }
 
     fn torn(&self) -> &'static str {
-        "the rows in progress may be deleted or not; run the same command again to continue"
+        "the last rows may or may not be deleted; run the same command again to continue"
     }
 }
 
@@ -126,7 +128,7 @@ enum Mode {
     Delete,
 }
 
-/// Prunes old data of one partition.
+/// The operation that deletes old rows and dead letters of one partition.
 #[derive(Debug)]
 pub struct Prune {
     redis: RedisStore,
@@ -153,7 +155,7 @@ impl Prune {
         Ok(Self { redis, mysql, dead, inspector, names, partition, request })
     }
 
-    /// Counts what would be deleted.
+    /// Counts the rows and dead letters that would be deleted.
     ///
     /// # Errors
     /// If a store does not answer, or the stream cannot be read.
@@ -163,7 +165,7 @@ impl Prune {
         Ok(counts)
     }
 
-    /// Deletes what may be deleted by then.
+    /// Deletes the rows and dead letters that are old enough at the time of the call.
     ///
     /// # Errors
     /// As for [`Prune::plan`]. What `report` counts is deleted.
@@ -181,13 +183,13 @@ impl Prune {
         match status.kind {
             KeyKind::Stream => {}
             KeyKind::Missing => anyhow::bail!(
-                "Failed to read the stream: {stream} does not exist, so it is unknown which orders may come \
+                "Failed to read the stream: {stream} does not exist, so Tidegate cannot know which orders may be delivered \
                  again; nothing was pruned"
             ),
-            KeyKind::Other(kind) => anyhow::bail!("Failed to read the stream: {stream} holds a {kind}"),
+            KeyKind::Other(kind) => anyhow::bail!("Failed to read the stream: {stream} is a {kind}"),
         }
         let fields = self.dead.fields();
-        let now_s = self.records().now_s().await.context("Failed to read the time of MySQL")?;
+        let now_s = self.records().now_s().await.context("Failed to read the clock of MySQL")?;
         let older_than_s = i64::try_from(self.request.older_than.as_secs()).unwrap_or(i64::MAX);
         let before_s = now_s.saturating_sub(older_than_s).max(0);
         let named = NamedOrders::read(&self.inspector, &self.dead, fields, before_s, job).await;

@@ -20,48 +20,50 @@ use crate::{
 /// The entries that are counted at once, at most.
 const COUNT_PAGE: u16 = 1_000;
 
-/// The request to prune the stream.
+/// The request to delete old entries from the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamPruneRequest {
-    /// The minimum age of the entries, by the clock of Redis.
+    /// The minimum age of the stream entries to delete, by the clock of Redis.
     pub older_than: Duration,
-    /// Whether the plan counts all entries that would be deleted. Otherwise it stops at the first one, because counting
-    /// reads all of them.
+    /// Whether the plan counts all entries that would be deleted, which requires reading them. Otherwise the plan only
+    /// says whether there are any.
     pub count_all: bool,
 }
 
-/// The plan to prune the stream.
+/// The plan to delete old entries from the stream.
 #[derive(Debug, Serialize)]
 pub struct StreamPrunePlan {
     /// The key of the stream.
     pub stream: String,
     /// The number of entries in the stream.
     pub length: u64,
-    /// The first id that is too young to be deleted.
+    /// The first entry id that is too young to be deleted.
     pub cutoff: EntryId,
-    /// The oldest entry of the stream.
+    /// The id of the oldest entry in the stream.
     pub oldest: Option<EntryId>,
-    /// The number of entries that would be deleted, at most. Without [`StreamPruneRequest::count_all`], only 0 and above 0
-    /// differ.
+    /// The highest number of entries that would be deleted. Without [`StreamPruneRequest::count_all`], a number above 0
+    /// only means that at least one entry would be deleted.
     pub entries: u64,
-    /// The group that keeps further old entries from being deleted; None: all that are old enough would be deleted.
+    /// The consumer group that still needs some old entries, so that these entries stay; None: all old entries would be
+    /// deleted.
     pub held_by: Option<RetainedBy>,
-    /// Whether nothing can be deleted, because no group shows what it needs.
+    /// Whether no entry can be deleted, because the stream has no consumer group to show which entries are still
+    /// needed.
     pub no_group: bool,
 }
 
-/// The group that needs the oldest entry.
+/// The consumer group that prevents the deletion of old entries, with the first entry that the group needs.
 #[derive(Debug, Serialize)]
 pub struct RetainedBy {
-    /// The name of the group.
+    /// The name of the consumer group.
     pub group: String,
-    /// The entry that the group needs.
+    /// The oldest entry that the group needs.
     pub id: EntryId,
-    /// The reason why the group needs it.
+    /// The reason why the group needs the entry.
     pub why: Need,
 }
 
-/// The reason why a group needs an entry.
+/// The reason why a consumer group still needs a stream entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Need {
@@ -71,14 +73,14 @@ pub enum Need {
     Unread,
 }
 
-/// The report of pruned entries.
+/// The report of deleting old entries from the stream.
 #[derive(Debug, Serialize)]
 pub struct StreamPruneReport {
     /// The key of the stream.
     pub stream: String,
     /// The number of deleted entries.
     pub deleted: u64,
-    /// The number of entries that are left; None: Redis stopped answering.
+    /// The number of entries that are left in the stream; None: Redis stopped answering.
     pub length: Option<u64>,
 }
 
@@ -97,7 +99,7 @@ impl Report for StreamPruneReport {
     }
 }
 
-/// Prunes the stream of one system.
+/// The operation that deletes old entries from the stream of one partition.
 #[derive(Debug)]
 pub struct StreamPrune {
     redis: RedisStore,
@@ -107,7 +109,7 @@ pub struct StreamPrune {
 }
 
 impl StreamPrune {
-    /// Creates the pruning of the stream in the Redis behind `redis`.
+    /// Creates the operation that deletes old entries from the stream in this Redis.
     #[must_use]
     pub fn new(settings: &SystemSettings, redis: RedisStore, request: StreamPruneRequest) -> Self {
         let names = settings.stream_names();
@@ -115,7 +117,7 @@ impl StreamPrune {
         Self { redis, names, pruner, request }
     }
 
-    /// Reads how many entries would be deleted.
+    /// Reads how many old entries would be deleted.
     ///
     /// # Errors
     /// If Redis does not answer, or the key holds no stream.
@@ -153,7 +155,7 @@ impl StreamPrune {
         })
     }
 
-    /// Deletes the entries, some thousands in each step, and adds each step to `report`.
+    /// Deletes old entries in steps of some thousand entries, and adds the result of each step to `report`.
     ///
     /// # Errors
     /// If Redis does not answer, or the key holds no stream.
@@ -182,7 +184,7 @@ impl StreamPrune {
 }
 
 impl StreamPruneReport {
-    /// Creates the report before anything is deleted.
+    /// Creates the report before any entry is deleted.
     #[must_use]
     pub fn new(plan: &StreamPrunePlan) -> Self {
         Self { stream: plan.stream.clone(), deleted: 0, length: None }

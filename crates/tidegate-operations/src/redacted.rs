@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The text that replaces a secret.
+/// The text `***` that is shown instead of a secret.
 pub const HIDDEN: &str = "***";
 
 /// A URL that shows its passwords as `***`, in `Display`, in `Debug` and in error messages.
@@ -10,25 +10,25 @@ pub const HIDDEN: &str = "***";
 pub struct RedactedUrl(String);
 
 impl RedactedUrl {
-    /// Wraps a URL, valid or not.
+    /// Creates a redacted URL from a text that need not be a valid URL.
     pub fn new(url: impl Into<String>) -> Self {
         Self(url.into())
     }
 
-    /// Returns the URL with its passwords, only for the client library.
+    /// Returns the URL with its passwords. Use the result only for the client library, and never log it.
     #[must_use]
     pub fn reveal(&self) -> &str {
         &self.0
     }
 
-    /// Returns whether the shown URL is complete.
+    /// Returns whether the URL contains no secret, so that it is shown completely.
     pub fn hides_nothing(&self) -> bool {
         // An `@` in the query may belong to a password: to the one before the query, or to one in it.
         let has_plain_query = self.0.split_once('?').is_none_or(|(_, query)| !query.contains('@'));
         has_plain_query && self.to_string() == self.0
     }
 
-    /// Returns whether the URL may be shown as it is.
+    /// Returns whether the URL has no secret, so that logs may show the whole URL.
     pub fn holds_no_secret(&self) -> bool {
         !self.0.contains('@') && !self.0.contains('?') && self.0.contains("://")
     }

@@ -27,33 +27,34 @@ use crate::{
 /// The events that are in the stream and not recorded yet, at most.
 const MOST_IN_PROGRESS: usize = 1_000;
 
-/// The request to end unpaid orders.
+/// The request to cancel the unpaid orders of a voucher.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReleaseRequest {
-    /// The voucher of the orders.
+    /// The voucher whose unpaid orders are cancelled.
     pub voucher: VoucherId,
-    /// The minimum age of the orders since they were written, in whole seconds.
+    /// The minimum time since the orders were written, in whole seconds.
     pub older_than: Duration,
-    /// The reason of the events, in one word.
+    /// The reason that is stored in the events, in one word.
     pub reason: Option<EventText>,
-    /// The time to wait for workers that record nothing.
+    /// The longest time to wait without progress, while workers record none of the events.
     pub wait: Duration,
 }
 
-/// The plan to end unpaid orders.
+/// The plan to cancel the unpaid orders of a voucher.
 #[derive(Clone, Debug, Serialize)]
 pub struct ReleasePlan {
-    /// The voucher of the orders.
+    /// The voucher whose unpaid orders would be cancelled.
     pub voucher: VoucherId,
-    /// The time by which the orders were written at the latest, by MySQL's clock.
+    /// The time by the clock of MySQL: only unpaid orders that were written before this time would be cancelled.
     pub until: Timestamp,
-    /// The number of orders that would be ended.
+    /// The number of unpaid orders that would be cancelled.
     pub orders: u64,
-    /// The units that these orders hold.
+    /// The number of units that the unpaid orders hold.
     pub units: i64,
-    /// The time at which the oldest of these orders was written.
+    /// The time when the oldest unpaid order was written.
     pub oldest: Option<Timestamp>,
-    /// The living workers of an older version, which would bury events; if there are any, nothing is appended.
+    /// The living workers that have an old version, and so would move events to the dead letters. If there are any, the
+    /// command appends no event.
     pub older_workers: Vec<String>,
     #[serde(skip)]
     reason: Option<EventText>,
@@ -86,7 +87,7 @@ impl ReleasePlan {
     }
 }
 
-/// Ends unpaid orders of a voucher.
+/// The operation that cancels the unpaid orders of a voucher.
 #[derive(Debug)]
 pub struct ReleaseUnpaid<'a> {
     sender: EventSender<'a>,
@@ -102,14 +103,14 @@ impl<'a> ReleaseUnpaid<'a> {
         Ok(Self { sender: EventSender::connect(stores).await?, request })
     }
 
-    /// Counts the orders that would be ended. Orders that reach the age later are not included.
+    /// Counts the unpaid orders that would be cancelled, without orders that become old enough later.
     ///
     /// # Errors
     /// If a store does not answer, or MySQL has neither the voucher nor an order of it.
     pub async fn plan(&self) -> anyhow::Result<ReleasePlan> {
         let ReleaseRequest { voucher, older_than, ref reason, .. } = self.request;
         let records = self.sender.records();
-        let now_s = records.now_s().await.context("Failed to read the time of MySQL")?;
+        let now_s = records.now_s().await.context("Failed to read the clock of MySQL")?;
         let age_s = i64::try_from(older_than.as_secs()).unwrap_or(i64::MAX);
         let until_s = now_s.saturating_sub(age_s).max(0);
         let found = records.unpaid().count(voucher, until_s).await;
@@ -118,7 +119,7 @@ impl<'a> ReleaseUnpaid<'a> {
             && vouchers::find(records.mysql(), voucher).await?.is_none()
             && records.counts().of_voucher(voucher).await? == 0
         {
-            let text = format!("MySQL has no voucher {voucher}, and no order of it: check the id");
+            let text = format!("MySQL has neither voucher {voucher} nor an order of it: check the id");
             return Err(InvalidInput(text).into());
         }
         Ok(ReleasePlan {
@@ -132,8 +133,8 @@ impl<'a> ReleaseUnpaid<'a> {
         })
     }
 
-    /// Appends the events page by page, and continues while workers record them. An order that was paid in the meantime
-    /// stays as it is.
+    /// Appends events that cancel the orders, page by page, and waits while workers record the events. An order that
+    /// was paid in the meantime does not change.
     ///
     /// # Errors
     /// If a store does not answer. The report holds what was appended by then, and the outcomes.

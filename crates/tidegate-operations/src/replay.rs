@@ -32,48 +32,50 @@ use crate::{
     selection::{EntryFilter, EntrySelection, Page, StreamPages},
 };
 
-/// The request to replay entries.
+/// The request to replay stream entries: to write their orders to MySQL again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplayRequest {
-    /// The source from which the entries are read.
+    /// The stream or the file from which entries are read.
     pub source: ReplaySource,
-    /// The first id of the range; None: from the beginning.
+    /// The first entry id of the range to replay; None: the oldest entry.
     pub first: Option<EntryId>,
-    /// The last id of the range; None: to the end. The end of a stream is where it ends when the replay is opened.
+    /// The last entry id of the range to replay; None: the last entry of the file, or of the stream when the replay is
+    /// opened.
     pub last: Option<EntryId>,
     /// The voucher or user that the entries must have.
     pub filter: EntryFilter,
-    /// The orders per second, at most.
+    /// The highest number of orders to replay per second; None: no limit.
     pub rate: Option<NonZeroU32>,
-    /// Whether the results of all entries are published again, not only of those that the replay acknowledges.
+    /// Whether to publish the results of all entries again, or only the results of entries that the replay
+    /// acknowledges.
     pub publish: bool,
-    /// Whether the plan predicts the outcomes, which reads the stores for each entry.
+    /// Whether the plan predicts the outcome of each entry. For this, the plan reads Redis and MySQL for each entry.
     pub predict: bool,
 }
 
-/// The plan of a replay.
+/// The plan of a replay, which writes the orders of entries to MySQL again.
 #[derive(Debug, Serialize)]
 pub struct ReplayPlan {
     /// The name of the stream, or the path of the file.
     pub source: String,
-    /// The id of the first entry.
+    /// The id of the first entry to replay; None: there is no entry.
     #[serde(rename = "from")]
     pub first: Option<EntryId>,
-    /// The id of the last entry.
+    /// The id of the last entry to replay; None: there is no entry.
     #[serde(rename = "to")]
     pub last: Option<EntryId>,
     /// The number of entries to replay.
     pub entries: u64,
-    /// The number of entries that the group has not read yet.
+    /// The number of entries that no consumer of the group has read yet.
     pub unread: u64,
-    /// The predicted outcomes, if [`ReplayRequest::predict`] is set.
+    /// The predicted outcomes of the entries; None: the request does not ask for a prediction.
     #[serde(rename = "foreseen")]
     pub predicted: Option<ReplayOutcomes>,
-    /// Whether the prediction is only approximate, because there are many entries: repeated orders may be counted
-    /// twice.
+    /// Whether the predicted outcomes are only approximate, because there are many entries. In this case, repeated
+    /// orders may be counted twice.
     #[serde(rename = "about")]
     pub is_estimate: bool,
-    /// The bounds that were requested.
+    /// The first and the last entry id of the requested range.
     #[serde(skip)]
     pub bounds: (Option<EntryId>, Option<EntryId>),
     #[serde(skip)]
@@ -118,7 +120,7 @@ impl ReplayPlan {
     }
 }
 
-/// Replays entries of a stream or of a file.
+/// The operation that writes the orders of stream entries, or of the entries in a file, to MySQL again.
 #[derive(Debug)]
 pub struct Replay {
     request: ReplayRequest,
@@ -133,7 +135,7 @@ pub struct Replay {
 }
 
 impl Replay {
-    /// Checks the source, then connects to MySQL.
+    /// Checks the file or the stream to replay, and connects to MySQL.
     ///
     /// # Errors
     /// If a store does not answer, the file cannot be read, or the last id comes before the first.

@@ -5,7 +5,7 @@ use tidegate_stream::{Entry, EntryId, EntryPages, StreamError, StreamInspector};
 
 use crate::change::InvalidInput;
 
-/// The voucher and the user that an entry must have.
+/// The voucher and the user that entries must have to be selected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EntryFilter {
     /// The voucher that entries must have; None: any voucher.
@@ -14,46 +14,46 @@ pub struct EntryFilter {
     pub user: Option<UserId>,
 }
 
-/// A range of entries, with a filter.
+/// A range of entry ids, with a filter for voucher and user.
 #[derive(Clone, Copy, Debug)]
 pub struct EntrySelection {
-    /// The first id of the range.
+    /// The first entry id of the range.
     pub first: EntryId,
-    /// The last id of the range.
+    /// The last entry id of the range.
     pub last: EntryId,
     /// The filter that the entries must match.
     pub filter: EntryFilter,
 }
 
 impl EntrySelection {
-    /// Creates a selection of the entries from the first to the last id.
+    /// Creates a selection of entries from the first to the last id.
     ///
     /// # Errors
     /// If the last id comes before the first.
     pub fn new((first, last): (EntryId, EntryId), filter: EntryFilter) -> Result<Self, InvalidInput> {
         if first > last {
-            return Err(InvalidInput(format!("the last entry, {last}, comes before the first, {first}")));
+            return Err(InvalidInput(format!("the last id, {last}, is smaller than the first id, {first}")));
         }
         Ok(Self { first, last, filter })
     }
 
-    /// Returns whether the entry is selected.
+    /// Returns whether the entry is in the range and matches the filter.
     pub fn holds(&self, fields: &FieldNames, entry: &Entry) -> bool {
         let EntryFilter { voucher, user } = self.filter;
         (self.first..=self.last).contains(&entry.id) && fields.are_named(entry, voucher, user)
     }
 }
 
-/// A page of the entries that are read.
+/// A page of selected entries from a stream or a file.
 #[derive(Debug)]
 pub struct Page {
     /// The selected entries of the page.
     pub entries: Vec<Entry>,
-    /// The amount that was read for the page: entries of a stream, bytes of a file.
+    /// The amount of data that was read to fill the page: entries of a stream, or bytes of a file.
     pub looked_at: u64,
 }
 
-/// The selected entries of a stream, page by page.
+/// The reader of the selected entries of a stream, page by page.
 #[derive(Debug)]
 pub struct StreamPages {
     pages: EntryPages,
@@ -62,24 +62,24 @@ pub struct StreamPages {
 }
 
 impl StreamPages {
-    /// Starts reading from the first selected entry.
+    /// Creates a reader that begins with the first selected entry.
     pub fn new(inspector: StreamInspector, fields: FieldNames, selection: EntrySelection) -> Self {
         let range = (selection.first.previous(), selection.last);
         let pages = inspector.entry_pages(&inspector.names().stream, range, u16::MAX);
         Self { pages, fields, selection }
     }
 
-    /// Returns the first id that was not read.
+    /// Returns the first entry id that was not read yet.
     pub fn at(&self) -> EntryId {
         self.pages.after().next().max(self.selection.first)
     }
 
-    /// Returns the selection after the pages that were read.
+    /// Returns the selection of the entries that were not read yet.
     pub fn rest(&self) -> EntrySelection {
         EntrySelection { first: self.at(), ..self.selection }
     }
 
-    /// Reads the next `most` entries, or fewer if they are large; None at the end.
+    /// Reads the next page of at most `most` entries, and fewer if the entries are large; None: all entries were read.
     ///
     /// # Errors
     /// If Redis does not answer, or the key holds no stream.

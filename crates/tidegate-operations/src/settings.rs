@@ -7,8 +7,8 @@ use tidegate_stream::{RedisCluster, Sentinels, SlotMaster, StreamNames};
 
 use crate::{change::InvalidInput, redacted::RedactedUrl};
 
-/// All partitions of a system, or a single one if the system has no partitions. Their common settings are the same in
-/// each.
+/// The settings of all partitions of a system, or of the whole system if it has no partitions. Settings other than
+/// names and stores are the same in all partitions.
 #[derive(Clone, Debug)]
 pub struct System {
     partitions: Vec<SystemSettings>,
@@ -18,8 +18,8 @@ pub struct System {
 }
 
 impl System {
-    /// Creates the partitions with these tags. The names in `whole` are those without partitions. If Redis is a
-    /// cluster, each partition connects to the master of its slot.
+    /// Creates a system with one partition for each of these tags. `whole` has the key names without tags. If Redis is
+    /// a cluster, each partition connects to the master that has its keys.
     #[must_use]
     pub fn new(whole: &SystemSettings, tags: &[String], cluster: Option<&Arc<RedisCluster>>) -> Self {
         let partition = |partition: Partition| {
@@ -40,13 +40,13 @@ impl System {
         }
     }
 
-    /// Returns the same system with other partitions.
+    /// Returns this system with partitions for the given tags instead.
     #[must_use]
     pub fn with_tags(&self, tags: &[String]) -> Self {
         Self::new(&self.whole, tags, self.cluster.as_ref())
     }
 
-    /// Returns whether Redis is a cluster, where names need tags.
+    /// Returns whether Redis is a cluster, where key names need the tag of a partition.
     #[must_use]
     pub const fn is_on_cluster(&self) -> bool {
         self.cluster.is_some()
@@ -57,7 +57,8 @@ impl System {
         Self { partitions, ..self.clone() }
     }
 
-    /// Sets the MySQL of each of these partitions; the others keep `mysql.url`.
+    /// Sets the MySQL database of each given partition. The other partitions keep the database of the setting
+    /// `mysql.url`.
     #[must_use]
     pub fn with_shards(mut self, urls: &BTreeMap<String, RedactedUrl>) -> Self {
         if urls.is_empty() {
@@ -81,7 +82,7 @@ impl System {
         self
     }
 
-    /// Returns one partition of each MySQL shard.
+    /// Returns one partition for each MySQL shard (database) of the system.
     #[must_use]
     pub fn shards(&self) -> Vec<&SystemSettings> {
         let mut shards: Vec<&SystemSettings> = Vec::new();
@@ -93,23 +94,23 @@ impl System {
         shards
     }
 
-    /// Returns all partitions, in the order of their tags.
+    /// Returns all partitions, sorted in the sequence of their tags.
     #[must_use]
     pub fn partitions(&self) -> &[SystemSettings] {
         &self.partitions
     }
 
-    /// Returns the settings that are the same in all partitions: times and sizes. Its names and its MySQL are those of
-    /// the first partition.
+    /// Returns the settings that are the same in all partitions, such as times and sizes. Names and the MySQL database
+    /// in the result belong to the first partition.
     #[must_use]
     pub fn common(&self) -> &SystemSettings {
         &self.partitions[0]
     }
 
-    /// Returns the partition of a voucher.
+    /// Returns the settings of the partition that holds the voucher.
     ///
     /// # Errors
-    /// If the voucher's partition is not among these, because only one was chosen.
+    /// If this system does not include the voucher's partition, because another partition was chosen.
     pub fn of_voucher(&self, voucher: VoucherId) -> Result<&SystemSettings, InvalidInput> {
         let own = self.partitions.iter().find(|system| system.partition().owns(voucher));
         own.ok_or_else(|| {
@@ -121,7 +122,7 @@ impl System {
         })
     }
 
-    /// Returns the system with only the voucher's partition; without a voucher, all partitions.
+    /// Returns the system with only the partition of the voucher; without a voucher, the system with all partitions.
     ///
     /// # Errors
     /// As for [`System::of_voucher`].
@@ -132,7 +133,7 @@ impl System {
         }
     }
 
-    /// Returns the only partition of the system.
+    /// Returns the single partition of the system.
     ///
     /// # Errors
     /// If there are several.
@@ -140,14 +141,14 @@ impl System {
         match &self.partitions[..] {
             [only] => Ok(only),
             several => Err(InvalidInput(format!(
-                "this command works on one partition, and there are {}: choose one with --partition TAG ({})",
+                "this command works on one partition, but there are {} partitions: choose one with --partition TAG ({})",
                 several.len(),
                 self.common().partition().tags().join(", ")
             ))),
         }
     }
 
-    /// Returns the system with only the partition with this tag. The vouchers of the partition stay the same.
+    /// Returns the system with only the partition of this tag. The partition keeps its vouchers.
     ///
     /// # Errors
     /// If no partition has this tag.
@@ -156,14 +157,14 @@ impl System {
         let found = found.ok_or_else(|| {
             InvalidInput(match self.common().partition().tags() {
                 [] => "there are no partitions: stream.partitions is empty".to_owned(),
-                tags => format!("no partition has the tag {tag:?}; there are: {}", tags.join(", ")),
+                tags => format!("no partition has the tag {tag:?}; the tags are: {}", tags.join(", ")),
             })
         })?;
         Ok(self.of(vec![found.clone()]))
     }
 }
 
-/// A system of producers, stores and workers, or one partition of such a system.
+/// The settings of one partition, or of a whole system without partitions: stores, names, times and sizes.
 #[derive(Clone, Debug)]
 pub struct SystemSettings {
     /// The settings of the connection to Redis.
@@ -172,24 +173,25 @@ pub struct SystemSettings {
     pub mysql: MySqlSettings,
     /// The names of the streams and of the consumer group.
     pub stream: StreamSettings,
-    /// The names of the Redis keys, and of the fields of an entry.
+    /// The names of the Redis keys, and the names of the fields in a stream entry.
     pub keys: KeyTemplates,
-    /// The confirmation that `tidegate admit` waits for before it reports an order as admitted; None: the master's
-    /// reply is enough.
+    /// The confirmation by Redis replicas that `tidegate admit` waits for; None: the reply of the Redis master is
+    /// enough.
     pub confirmation: Option<Confirmation>,
-    /// The time in which an order has to be paid if its voucher sets no other; zero: orders never expire.
+    /// The time limit for the payment of an order, if its voucher has no other limit; zero: orders never expire.
     pub pay_within: Duration,
-    /// The time between two comparisons of both stores by workers; zero: workers make none.
+    /// The interval at which workers compare Redis with MySQL; zero: workers do not compare.
     pub reconcile_every: Duration,
-    /// Whether these comparisons also repair the differences.
+    /// Whether workers also repair the differences that their comparisons find.
     pub reconcile_repairs: bool,
-    /// The time after the delisting of a voucher after which its keys may be removed.
+    /// The time between the permanent end of a sale and the removal of the voucher's keys by workers.
     pub remove_delisted_after: Duration,
-    /// The age after which workers compact final orders out of the journals; zero: never.
+    /// The age of finished orders after which workers remove their notes from the journals (Redis hashes of orders);
+    /// zero: never.
     pub compact_after: Duration,
-    /// The settings of the results for callers.
+    /// The settings of the results that are published for callers.
     pub results: ResultsSettings,
-    /// The times and sizes of the workers.
+    /// The times and sizes for handling entries, which all workers share.
     pub fleet: FleetTiming,
 }
 
@@ -198,26 +200,26 @@ pub struct SystemSettings {
 pub struct RedisSettings {
     /// The URL of the Redis server.
     pub url: RedactedUrl,
-    /// The master that serves these names, if Redis is a cluster.
+    /// The address of the cluster master that has the keys of this partition; None: Redis is not a cluster.
     pub master: Option<SlotMaster>,
-    /// The Sentinels, if Redis is behind Sentinels.
+    /// The Sentinels that monitor Redis; None: Redis is used without Sentinels.
     pub sentinels: Option<Arc<Sentinels>>,
-    /// The number of connections for commands.
+    /// The number of connections to Redis for commands.
     pub connections: usize,
-    /// The time that a command may wait for its reply.
+    /// The longest time that a command waits for its reply.
     pub command_timeout: Duration,
-    /// The time that opening a connection may take.
+    /// The longest time that opening a connection takes.
     pub connect_timeout: Duration,
 }
 
 impl RedisSettings {
-    /// Returns whether a replica can replace the server: behind a Sentinel, and in a cluster.
+    /// Returns whether a replica can replace the Redis server. This is possible with Sentinels and in a cluster.
     #[must_use]
     pub fn may_fail_over(&self) -> bool {
         self.master.is_some() || self.sentinels.is_some()
     }
 
-    /// Returns the settings for the stream crate. They hold the password, so they must not be logged.
+    /// Returns the connection settings for the crate tidegate-stream. They contain the password, so never log them.
     #[must_use]
     pub fn connection(&self) -> tidegate_stream::RedisConnectionSettings {
         tidegate_stream::RedisConnectionSettings {
@@ -236,17 +238,17 @@ impl RedisSettings {
 pub struct MySqlSettings {
     /// The URL of the MySQL server.
     pub url: RedactedUrl,
-    /// The tags of the partitions that this MySQL serves; empty if the system has no shards.
+    /// The tags of the partitions that this MySQL shard serves; empty: the system has no shards.
     pub shard_tags: Vec<String>,
-    /// The number of connections of a process; never 0 here.
+    /// The number of MySQL connections of a process, which is never 0.
     pub connections: u32,
-    /// The number of batches that write at the same time.
+    /// The highest number of batches of orders that are written at the same time.
     pub writers: usize,
-    /// The time to wait for a connection.
+    /// The longest time to wait for a MySQL connection.
     pub acquire_timeout: Duration,
-    /// The time that a statement or the transaction of a batch may take.
+    /// The longest time that a statement, or the transaction of a batch, takes.
     pub statement_timeout: Duration,
-    /// The time that a statement waits for a row lock, in seconds.
+    /// The longest time in seconds that a statement waits for a row lock.
     pub lock_wait_timeout_s: u32,
 }
 
@@ -257,54 +259,55 @@ pub struct StreamSettings {
     pub name: String,
     /// The key of the stream of dead letters.
     pub dead: String,
-    /// The key of the stream of results.
+    /// The key of the stream of order results.
     pub results: String,
     /// The name of the consumer group.
     pub group: String,
-    /// The time for which acknowledged entries stay in the stream; None: for ever.
+    /// The time for which acknowledged entries stay in the stream; None: entries stay forever.
     pub retention: Option<Duration>,
 }
 
 /// The settings of the section `[results]`.
 #[derive(Clone, Copy, Debug)]
 pub struct ResultsSettings {
-    /// The results that are published.
+    /// The kinds of order results that workers publish.
     pub published: Published,
-    /// The time for which results stay in their stream; None: for ever.
+    /// The time for which results stay in the stream of results; None: results stay forever.
     pub keep: Option<Duration>,
-    /// The approximate bytes that all results together may take; None: no limit.
+    /// The approximate size of all published results together, in bytes, above which old results are deleted; None: no
+    /// limit.
     pub keep_bytes: Option<u64>,
 }
 
-/// The settings of the section `[worker]` that operations need, because they treat entries as workers do.
+/// The settings of the section `[worker]` that operations also use, because they handle entries like workers.
 #[derive(Clone, Debug)]
 pub struct FleetTiming {
-    /// The number of entries that are handled at once, at most.
+    /// The highest number of entries in a batch.
     pub batch: usize,
     /// The size of the largest entry that workers process, in bytes.
     pub entry_max_bytes: usize,
-    /// The time that a read waits for new entries.
+    /// The time for which a read of the stream waits for new entries.
     pub block: Duration,
-    /// The time after which the user lock of a dead holder expires.
+    /// The time after which the lock of a user expires if its holder has died.
     pub lock_lease: Duration,
-    /// The time after which entries of locked users are retried.
+    /// The time after which a worker retries an entry whose user was locked.
     pub lock_retry: Duration,
-    /// The idle time after which an entry may be claimed.
+    /// The idle time of a pending entry after which another consumer may claim it.
     pub claim_idle: Duration,
-    /// The time between two checks for claimable entries.
+    /// The interval at which a worker looks for claimable pending entries of other consumers.
     pub claim_every: Duration,
-    /// The longest delay between retries.
+    /// The longest delay between two retries of a failed step.
     pub backoff_max: Duration,
 }
 
 impl SystemSettings {
-    /// Returns the partition of the system that these settings are about.
+    /// Returns the partition that these settings describe.
     #[must_use]
     pub fn partition(&self) -> &Partition {
         &self.keys.partition
     }
 
-    /// Returns the names of the stream, its group and its dead letters.
+    /// Returns the names of the stream, its consumer group and its stream of dead letters.
     #[must_use]
     pub fn stream_names(&self) -> StreamNames {
         let StreamSettings { name, dead, group, .. } = &self.stream;

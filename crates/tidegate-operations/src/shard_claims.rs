@@ -18,8 +18,8 @@ const CREATE: &str = "CREATE TABLE IF NOT EXISTS tidegate_shard (\
     is_whole TINYINT NOT NULL DEFAULT 0 COMMENT '1 once every shard of the system has its own', \
     PRIMARY KEY (tag)) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin";
 
-/// Checks whether the shards fit the settings, before anything is changed. In a system without shards, it reads
-/// nothing.
+/// Checks whether each MySQL shard stores the partitions that the settings give to the shard, and changes nothing. In a
+/// system without shards, reads nothing.
 ///
 /// # Errors
 /// [`InvalidInput`] if a shard does not fit, with the cause; or an error if a shard does not answer.
@@ -42,8 +42,8 @@ pub async fn check(system: &System) -> anyhow::Result<()> {
         } else if claims.tags != wanted {
             let (serves, says) = (claims.tags.join(", "), wanted.join(", "));
             return Err(InvalidInput(format!(
-                "the MySQL shard at {url} serves the partitions {serves}, but mysql.shards says {says}: rows would be searched \
-                 where they are not. Point each tag to the shard that has it (docs/shards.md)"
+                "the MySQL shard at {url} serves the partitions {serves}, but mysql.shards assigns {says} to this shard. \
+                 In mysql.shards, assign each partition to the shard that has its rows (docs/shards.md)"
             ))
             .into());
         }
@@ -52,18 +52,19 @@ pub async fn check(system: &System) -> anyhow::Result<()> {
     let (url, tags) = (&fresh.mysql.url, fresh.mysql.shard_tags.join(", "));
     if is_whole {
         return Err(InvalidInput(format!(
-            "the shards of this system were complete, and the database at {url}, which mysql.shards points the partitions {tags} \
-             to, is none of them: their rows are elsewhere. Point each tag to the shard that has it (docs/shards.md)"
+            "the database at {url} is not a shard of this system, but mysql.shards assigns the partitions {tags} to it. In \
+             mysql.shards, assign each partition to the shard that has its rows (docs/shards.md)"
         ))
         .into());
     }
     if system.partitions().len() < system.common().partition().tags().len() {
-        return Err(InvalidInput("all shards are changed together: run it without --partition".into()).into());
+        return Err(InvalidInput("this command migrates all shards together: omit --partition".into()).into());
     }
     Ok(())
 }
 
-/// Stores in each shard which partitions it serves, after [`check`] and the migration of all.
+/// Stores in each MySQL shard the tags of the partitions that the shard serves. Call this function after [`check`] and
+/// after the migration of all shards.
 ///
 /// # Errors
 /// If a shard does not answer; the next call continues.
@@ -93,7 +94,7 @@ async fn execute(settings: &SystemSettings, statements: &[&str]) -> anyhow::Resu
     for statement in statements {
         let run = sqlx::query(AssertSqlSafe((*statement).to_owned())).persistent(false).execute(&mysql);
         in_time("MySQL", settings.mysql.statement_timeout, async { Ok(run.await?) }).await.with_context(
-            || format!("Failed to store in the shard at {} which partitions it serves", settings.mysql.url),
+            || format!("Failed to store the partition list in the MySQL shard at {}", settings.mysql.url),
         )?;
     }
     Ok(())
@@ -108,13 +109,13 @@ async fn look_for_rows_of_others(settings: &SystemSettings, mysql: &MySqlPool) -
     let find = async { Ok(records.orders().outside(&own).await?) };
     let found = in_time("MySQL", settings.mysql.statement_timeout, find).await;
     let found = found.with_context(|| {
-        format!("Failed to search for rows of other partitions in the shard at {}", settings.mysql.url)
+        format!("Failed to search for rows of other partitions in the MySQL shard at {}", settings.mysql.url)
     })?;
     let Some((table, voucher)) = found else { return Ok(()) };
     Err(InvalidInput(format!(
-        "the database at {} should serve the partitions {}, but {table} has rows of voucher {voucher}, which belongs to \
-         another one: no command moves rows between shards. Point its tag to this database, or move its rows \
-         manually first (docs/shards.md)",
+        "the database at {} should serve the partitions {}, but {table} has rows of voucher {voucher} of another \
+         partition, and no command moves rows between shards. In mysql.shards, assign that partition to this database, \
+         or first move its rows manually (docs/shards.md)",
         settings.mysql.url,
         settings.mysql.shard_tags.join(", ")
     ))

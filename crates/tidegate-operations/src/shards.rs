@@ -17,8 +17,8 @@ pub(crate) struct Claims {
     pub(crate) are_whole: bool,
 }
 
-/// Checks whether the database of a partition is the shard that has its rows, and changes nothing. In a system without
-/// partitions, it reads nothing.
+/// Checks whether the MySQL database in the settings is the shard that has the rows of the partition, and changes
+/// nothing. In a system without partitions, reads nothing.
 ///
 /// # Errors
 /// [`InvalidInput`] if it is not that shard, or has stored no partitions yet; or an error if MySQL does not answer.
@@ -32,13 +32,13 @@ pub async fn compare(settings: &SystemSettings, mysql: &MySqlPool) -> anyhow::Re
     match (claims.tags.is_empty(), is_sharded) {
         (true, false) => Ok(()),
         (true, true) => Err(InvalidInput(format!(
-            "the MySQL shard at {url} has not stored yet which partitions it serves, so partition {tag} may have its rows \
-             elsewhere. If mysql.shards is right, run `tidegate migrate` (docs/shards.md)"
+            "the MySQL shard at {url} does not have a list of its partitions, so the rows of partition {tag} may be \
+             in another database. If mysql.shards is right, run `tidegate migrate` (docs/shards.md)"
         ))
         .into()),
         (false, _) => Err(InvalidInput(format!(
-            "the MySQL shard at {url} serves the partitions {}, but mysql.shards points partition {tag} to it: its rows are \
-             elsewhere. Point each tag to the shard that has it (docs/shards.md)",
+            "the MySQL shard at {url} serves the partitions {}, but mysql.shards also assigns partition {tag} to this \
+             shard. In mysql.shards, assign each partition to the shard that has its rows (docs/shards.md)",
             claims.tags.join(", ")
         ))
         .into()),
@@ -66,7 +66,7 @@ where
     match in_time("MySQL", settings.mysql.statement_timeout, read).await? {
         Err(error) if is_missing_table(&error) => Ok(Vec::new()),
         read => read.with_context(|| {
-            format!("Failed to read which partitions the shard at {} serves", settings.mysql.url)
+            format!("Failed to read which partitions the MySQL shard at {} serves", settings.mysql.url)
         }),
     }
 }

@@ -35,118 +35,119 @@ use crate::{
 /// The vouchers that are shown at most: those with the highest ids, ascending.
 const VOUCHER_LIMIT: u32 = 50;
 
-/// The state of a system at a glance.
+/// The summary of a system that `tidegate status` shows.
 #[derive(Debug, Default, Serialize)]
 pub struct Status {
-    /// The stream and its group; None while Redis is unavailable.
+    /// The stream with its consumer group; None: Redis is unavailable.
     pub stream: Option<StreamView>,
-    /// The stocks of the vouchers; None while MySQL is unavailable.
+    /// The stocks of the vouchers; None: MySQL is unavailable.
     pub vouchers: Option<Vec<VoucherStocks>>,
-    /// Whether there are more vouchers than are shown.
+    /// Whether there are more vouchers than `vouchers` contains.
     pub more_vouchers: bool,
-    /// The counters for the limits of these vouchers and of their campaigns; empty while Redis is unavailable.
+    /// The number of limit counters of the shown vouchers and of their campaigns; empty while Redis is unavailable.
     pub limit_counters: Vec<LimitCounters>,
-    /// The finding that no worker is alive; None: one is alive, or Redis is unavailable.
+    /// The warning or the error that no worker is alive; None: a worker is alive, or Redis is unavailable.
     pub no_worker: Option<Finding>,
-    /// The pause of all workers; None: they are not paused, or Redis is unavailable.
+    /// The pause of all workers; None: the workers are not paused, or Redis is unavailable.
     pub workers_paused: Option<FleetPause>,
-    /// The orders that have to be paid in time; None while a store is unavailable.
+    /// The unpaid orders with a time limit for the payment; None: a store is unavailable.
     pub expirations: Option<ExpirationsView>,
-    /// The result of the last comparison of both stores; None: there was none yet, or Redis is unavailable.
+    /// The result of the last comparison of Redis and MySQL; None: there was no comparison yet, or Redis is
+    /// unavailable.
     pub reconciled: Option<Reconciled>,
-    /// The errors of what could not be read.
+    /// The errors of the reads that failed.
     pub errors: Vec<String>,
 }
 
-/// The stream, its group and its consumers.
+/// The stream of orders with its consumer group and its consumers.
 #[derive(Debug, Serialize)]
 pub struct StreamView {
     /// The key of the stream.
     pub name: String,
     /// The name of the consumer group.
     pub group: String,
-    /// The type of the key: `none`, `stream` or another type.
+    /// The type of the stream's key in Redis: `none`, `stream` or another type.
     pub kind: String,
     /// Whether the consumer group exists.
     pub group_exists: bool,
-    /// The number of entries in the stream, including acknowledged ones.
+    /// The number of entries in the stream, including acknowledged entries.
     pub length: u64,
-    /// The number of entries that were ever added; None before Redis 7.
+    /// The number of entries that were ever added to the stream; None: Redis is older than version 7.
     pub entries_added: Option<u64>,
-    /// The entries that the group has not handled yet.
+    /// The entries that are undelivered or pending in the consumer group.
     #[serde(flatten)]
     pub backlog: BacklogView,
-    /// The number of entries in the stream of dead letters.
+    /// The number of dead letters (entries that workers could not write).
     pub dead_letters: u64,
-    /// The pending entries that living workers have set aside, with the causes.
+    /// The number of pending entries that living workers put off to a later try, by cause.
     pub set_aside: SetAsideNote,
-    /// The error if the entries that were set aside could not be read.
+    /// The error of reading why workers put entries off to a later try; None: the read succeeded.
     #[serde(skip)]
     pub set_aside_error: Option<String>,
-    /// The keys that should be streams and are not.
+    /// The keys that should hold streams, but have another type.
     #[serde(skip)]
     pub wrong_keys: Vec<String>,
     /// The consumers of the group.
     pub consumers: Vec<Consumer>,
 }
 
-/// The entries that a group has not read or not acknowledged, with their ages.
+/// The numbers and ages of the entries that are undelivered or pending in a consumer group.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct BacklogView {
-    /// The number of entries that no consumer has read yet.
+    /// The number of entries that no consumer of the group has read yet.
     pub undelivered: u64,
-    /// Whether there are more undelivered entries: the server could not count them, and counting was stopped.
+    /// Whether there may be more undelivered entries than `undelivered`, because counting was stopped early.
     pub undelivered_is_at_least: bool,
-    /// The age of the oldest undelivered entry, in seconds.
+    /// The age of the oldest undelivered entry, in seconds; None: all entries are delivered.
     pub oldest_undelivered_s: Option<f64>,
-    /// The number of entries that were read and are not acknowledged.
+    /// The number of entries that a consumer has read, but that are not acknowledged.
     pub pending: u64,
-    /// The age of the oldest pending entry, in seconds.
+    /// The age of the oldest pending entry, in seconds; None: no entry is pending.
     pub oldest_pending_s: Option<f64>,
-    /// The number of entries that were ever read and acknowledged, whatever their outcome; None if Redis cannot count
-    /// them.
+    /// The number of entries that were ever read and acknowledged; None: Redis cannot count these entries.
     pub entries_settled: Option<u64>,
 }
 
-/// The stock of a voucher in both stores.
+/// The stock of a voucher in Redis and in MySQL.
 #[derive(Debug, Serialize)]
 pub struct VoucherStocks {
     /// The id of the voucher.
     pub voucher: VoucherId,
-    /// The units left in MySQL.
+    /// The number of units left in MySQL.
     pub mysql: i64,
-    /// The units left in Redis; None: no stock is loaded, or Redis is unavailable.
+    /// The number of units left in Redis; None: Redis has no stock of the voucher, or is unavailable.
     pub redis: Option<i64>,
-    /// The units that were taken in Redis and are not in an order of MySQL yet: see [`units_to_deduct`].
+    /// The number of units that Redis has sold, but that MySQL has not deducted yet: see [`units_to_deduct`].
     pub to_deduct: Option<i64>,
-    /// Whether the sale is paused; None: Redis is unavailable.
+    /// Whether the sale of the voucher is paused; None: Redis is unavailable.
     pub paused: Option<bool>,
-    /// Whether the voucher is delisted, so that its sale is over for good.
+    /// Whether the sale of the voucher was ended permanently.
     pub delisted: bool,
-    /// The state of the sale.
+    /// The state of the voucher's sale.
     pub sale: SaleState,
 }
 
 /// The number of limit counters that Redis holds for a voucher or a campaign.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub struct LimitCounters {
-    /// The voucher or the campaign, such as `voucher:7` or `campaign:5`.
+    /// The voucher or the campaign whose orders the counters count, such as `voucher:7` or `campaign:5`.
     pub owner: String,
-    /// The number of counters: one for each subject of each limit, and one for each user with slots.
+    /// The number of counters in Redis. Each counter belongs to a person, device or address whose orders a limit
+    /// counts, or to a user with several orders for one voucher.
     pub counters: u64,
 }
 
-/// Returns the units that still have to be deducted in MySQL: those of orders in flight, of dead letters, of lost
-/// orders, and of releases that only MySQL has yet. A negative value means that Redis offers more than MySQL has. The
-/// two stocks are read one after the other, so in a rush the value differs by what changed in between.
+/// Returns the number of units that MySQL still has to deduct for orders that Redis admitted: unwritten orders, dead
+/// letters and lost orders. A negative number means that Redis offers more units than MySQL has. The stocks are read
+/// one after the other, so orders between the two reads make the number inexact.
 #[must_use]
 pub const fn units_to_deduct(mysql: i64, redis: i64) -> i64 {
     mysql.saturating_sub(redis)
 }
 
 impl Status {
-    /// Reads everything that it can; [`Status::errors`] has the reasons for the rest. The reads take no longer than
-    /// `within`, counted from when both `redis` and `mysql` have connected or failed to.
+    /// Reads as much of the summary as possible. [`Status::errors`] contains the errors of the failed reads. After both
+    /// connections have succeeded or failed, the reads take at most `within`.
     pub async fn read(
         settings: &SystemSettings,
         redis: impl Future<Output = anyhow::Result<RedisStore>>,
@@ -171,7 +172,7 @@ impl Status {
             let pause = pause.context("Failed to read whether the workers are paused");
             let reconciled = async { Ok(Reconciled::read(&redis).await?) };
             let reconciled = in_time("Redis", until(end), reconciled).await;
-            let reconciled = reconciled.context("Failed to read the last comparison of both stores");
+            let reconciled = reconciled.context("Failed to read the last comparison of Redis and MySQL");
             anyhow::Ok((redis, view, pause, reconciled))
         };
         let (stream, rows) = tokio::join!(stream, rows);
@@ -240,7 +241,7 @@ impl Status {
     }
 }
 
-/// Reads the vouchers of a partition with the highest ids, up to `limit`.
+/// Reads from MySQL at most `limit` vouchers of a partition, those with the highest ids.
 ///
 /// # Errors
 /// If MySQL does not answer in time, or its tables are not ready.
@@ -255,7 +256,7 @@ pub async fn voucher_rows(
     rows.context("Failed to read the vouchers")
 }
 
-/// Reads the stream, its group and its consumers.
+/// Reads the stream with its consumer group and its consumers.
 ///
 /// # Errors
 /// If Redis does not answer.
@@ -266,7 +267,7 @@ pub async fn read_stream(redis: &RedisStore, settings: &SystemSettings) -> anyho
     let set_aside_notes = SetAsideNotes::new(redis, redis.inspector().names());
     let set_aside = match set_aside_notes.read(consumers.processes()).await {
         Err(error) if error.is_refusal() => Err(error),
-        read => Ok(read.context("Failed to read what is set aside")?),
+        read => Ok(read.context("Failed to read the entries that are set aside")?),
     };
     let mut view = view(settings, &status, SetAsideNote::default(), consumers.all);
     match set_aside {
@@ -274,7 +275,8 @@ pub async fn read_stream(redis: &RedisStore, settings: &SystemSettings) -> anyho
         Err(error) => {
             let hash = settings.stream_names().set_aside();
             let why = error.details();
-            view.set_aside_error = Some(format!("Failed to read what is set aside, from {hash}: {why}"));
+            view.set_aside_error =
+                Some(format!("Failed to read entries that are set aside from {hash}: {why}"));
         }
     }
     Ok(view)

@@ -8,7 +8,7 @@ use tokio::sync::OnceCell;
 
 use crate::{connect, operator_log::OperatorLog, settings::SystemSettings, shards};
 
-/// The Redis and the MySQL of a partition, or of a whole system without partitions.
+/// The connections to Redis and MySQL of one partition, which are opened when they are first needed.
 #[derive(Debug)]
 pub struct Stores {
     settings: SystemSettings,
@@ -17,19 +17,19 @@ pub struct Stores {
 }
 
 impl Stores {
-    /// Creates the stores of these settings; nothing is connected yet.
+    /// Creates the stores of a partition from its settings, and opens no connection yet.
     #[must_use]
     pub fn new(settings: &SystemSettings) -> Self {
         Self { settings: settings.clone(), redis: OnceCell::new(), mysql: OnceCell::new() }
     }
 
-    /// Returns the settings of the stores.
+    /// Returns the settings of the stores' partition.
     #[must_use]
     pub const fn settings(&self) -> &SystemSettings {
         &self.settings
     }
 
-    /// Returns the connections to Redis.
+    /// Returns the connections to Redis, and opens them if necessary.
     ///
     /// # Errors
     /// If Redis cannot be reached, or has another list of partitions. The next call tries again.
@@ -37,7 +37,7 @@ impl Stores {
         self.redis.get_or_try_init(|| connect::redis(&self.settings)).await
     }
 
-    /// Returns the connections to MySQL.
+    /// Returns the connections to MySQL, and opens them if necessary.
     ///
     /// # Errors
     /// If MySQL cannot be reached, or serves other partitions. The next call tries again.
@@ -45,7 +45,7 @@ impl Stores {
         Ok(&self.reach_mysql().await?.1)
     }
 
-    /// Returns the connections to both stores.
+    /// Returns the connections to Redis and to MySQL, and opens them if necessary.
     ///
     /// # Errors
     /// If a store cannot be reached.
@@ -53,7 +53,7 @@ impl Stores {
         tokio::try_join!(self.redis(), self.mysql())
     }
 
-    /// Returns the sessions behind [`Stores::mysql`].
+    /// Returns the MySQL sessions that [`Stores::mysql`] uses.
     ///
     /// # Errors
     /// As for [`Stores::mysql`].
@@ -61,7 +61,7 @@ impl Stores {
         Ok(&self.reach_mysql().await?.0)
     }
 
-    /// Returns the orders in MySQL.
+    /// Returns the ledger, the code that reads and writes orders in MySQL.
     ///
     /// # Errors
     /// As for [`Stores::mysql`].
@@ -70,7 +70,8 @@ impl Stores {
         Ok(connect::ledger(&self.settings, sessions, mysql.clone()))
     }
 
-    /// Returns the orders in a MySQL that may be unavailable: each access fails until MySQL is available again.
+    /// Returns the ledger (the code that reads and writes orders) of a MySQL that may be unavailable. Each access fails
+    /// until MySQL is available.
     ///
     /// # Errors
     /// If the URL is wrong, which the configuration checks before.
@@ -80,7 +81,7 @@ impl Stores {
         Ok(connect::ledger(&self.settings, &sessions, mysql))
     }
 
-    /// Returns the publisher of order results that the settings describe.
+    /// Returns the publisher of order results to the results stream.
     ///
     /// # Errors
     /// As for [`Stores::both`].
@@ -89,7 +90,7 @@ impl Stores {
         Ok(connect::publisher(&self.settings, redis, mysql))
     }
 
-    /// Creates a comparison of both stores.
+    /// Creates a comparison of Redis and MySQL.
     ///
     /// # Errors
     /// As for [`Stores::both`].
@@ -98,8 +99,8 @@ impl Stores {
         Ok(Comparison::new((redis.clone(), mysql.clone()), request).reading_causally(sessions.causal_reads()))
     }
 
-    /// Opens the operators' log without checking the partition list of Redis, because a change of the list is logged,
-    /// too.
+    /// Opens the operators' log without checking the partition list in Redis, because the log also records changes of
+    /// the list.
     ///
     /// # Errors
     /// If Redis cannot be reached.

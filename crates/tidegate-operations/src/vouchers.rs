@@ -16,13 +16,13 @@ use tidegate_orders::{
 
 use crate::stores::Stores;
 
-/// The most units that a voucher may have: the number up to which the admission script can count.
+/// The highest number of units that a voucher can have, because the admission script cannot count more units.
 pub const MAX_STOCK: i64 = 9_999_999_999_999;
 /// The reason why MySQL refuses units that its column cannot hold. The column is an INT unless an operator has changed
 /// it.
-pub(crate) const COLUMN_TOO_SMALL: &str = "the column in MySQL cannot hold so many units";
+pub(crate) const COLUMN_TOO_SMALL: &str = "the column `stock` in MySQL cannot hold so many units";
 
-/// The stores that hold the vouchers.
+/// The connections to Redis and MySQL of the partition that holds a voucher.
 #[derive(Clone, Debug)]
 pub struct VoucherStores {
     pub(crate) redis: RedisStore,
@@ -39,7 +39,7 @@ impl VoucherStores {
         Ok(Self { redis: redis.clone(), mysql: mysql.clone() })
     }
 
-    /// Returns the pool of MySQL that has the vouchers.
+    /// Returns the pool of MySQL connections to the database that holds the vouchers.
     #[must_use]
     pub const fn mysql(&self) -> &MySqlPool {
         &self.mysql

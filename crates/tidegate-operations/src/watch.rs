@@ -25,50 +25,50 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// The number of dead letters whose reasons are read, because each letter may be large.
 const LETTERS: u16 = 20;
 
-/// The answer of a source, with its time.
+/// A value from a store, with the time at which it was read.
 #[derive(Clone, Copy, Debug)]
 pub struct Reading<T> {
-    /// The time at which the counters were read. Opening a connection before, or reading more after, may have taken as
-    /// long as the interval over which a rate is calculated.
+    /// The time when the value was read. The time to connect is not included, so that rates between two readings
+    /// are correct.
     pub at: Instant,
-    /// The value that was read.
+    /// The value that was read from the store.
     pub value: T,
 }
 
 impl<T> Reading<T> {
-    /// Creates a reading of the current time.
+    /// Creates a reading of this value with the current time.
     pub fn now(value: T) -> Self {
         Self { at: Instant::now(), value }
     }
 }
 
-/// The state of Redis at one time.
+/// The values of Redis that one poll of the command `tidegate top` reads.
 #[derive(Debug)]
 pub struct RedisOverview {
-    /// The stream, its group and its consumers.
+    /// The stream of orders with its consumer group and its consumers.
     pub stream: StreamView,
-    /// The pause of all workers, if they are paused.
+    /// The pause of all workers; None: the workers are not paused.
     pub pause: Option<FleetPause>,
-    /// The newest dead letters, with their reasons.
+    /// The age and the reasons of the newest dead letters.
     pub letters: NewestLetters,
-    /// The result of the last comparison of both stores, if there was one.
+    /// The result of the last comparison of Redis and MySQL; None: there was no comparison yet.
     pub reconciled: Option<Reconciled>,
-    /// The sales of the requested vouchers.
+    /// The sales, as Redis stores them, of the vouchers that the caller asked for.
     pub sales: BTreeMap<VoucherId, SaleInRedis>,
-    /// Whether a worker is alive; None: this cannot be read.
+    /// Whether any worker is alive; None: the heartbeats cannot be read.
     pub has_worker: Option<bool>,
 }
 
-/// The newest dead letters, counted by reason.
+/// The age of the newest dead letter, and the reasons of the newest dead letters.
 #[derive(Clone, Debug, Default)]
 pub struct NewestLetters {
-    /// The age of the newest letter, in seconds.
+    /// The age of the newest dead letter, in seconds; None: there is no dead letter.
     pub newest_s: Option<f64>,
-    /// The number of these letters with each reason.
+    /// The reasons of the newest dead letters, each with the number of letters.
     pub reasons: BTreeMap<String, u64>,
 }
 
-/// Reads the state of Redis repeatedly.
+/// The reader that polls Redis for the command `tidegate top`.
 #[derive(Debug)]
 pub struct RedisWatch {
     stores: Stores,
@@ -79,13 +79,13 @@ pub struct RedisWatch {
 }
 
 impl RedisWatch {
-    /// Creates a watch that connects at the first read.
+    /// Creates a reader of Redis that connects at its first read.
     #[must_use]
     pub fn new(settings: &SystemSettings) -> Self {
         Self { stores: Stores::new(settings), looked: None, none_since: None }
     }
 
-    /// Reads everything, including the sales of these vouchers.
+    /// Reads the values of Redis that `tidegate top` shows, including the sales of these vouchers.
     ///
     /// # Errors
     /// If Redis does not answer in time, or the key holds no stream.
@@ -148,20 +148,20 @@ impl RedisWatch {
     }
 }
 
-/// Reads the vouchers in MySQL repeatedly.
+/// The reader that polls the vouchers in MySQL for the command `tidegate top`.
 #[derive(Debug)]
 pub struct MySqlWatch {
     stores: Stores,
 }
 
 impl MySqlWatch {
-    /// Creates a watch that connects at the first read.
+    /// Creates a reader of MySQL that connects at its first read.
     #[must_use]
     pub fn new(settings: &SystemSettings) -> Self {
         Self { stores: Stores::new(settings) }
     }
 
-    /// Reads the vouchers with the highest ids, up to `limit`.
+    /// Reads the vouchers with the highest ids from MySQL, at most `limit`.
     ///
     /// # Errors
     /// If MySQL does not answer in time, or its tables are not ready.

@@ -8,9 +8,9 @@ use tidegate_orders::migration_hint;
 use tokio::time::{Instant, timeout};
 
 /// The message with the advice if the tables are not migrated.
-const NOT_MIGRATED: &str = "the tables are not ready; run `tidegate migrate`";
+const NOT_MIGRATED: &str = "the tables in MySQL are missing or old; run `tidegate migrate`";
 
-/// Runs `work`, and fails if it takes too long.
+/// Runs `work`, and returns an error if the store does not answer before the timeout.
 pub async fn in_time<T>(
     store: &str,
     within: Duration,
@@ -21,13 +21,13 @@ pub async fn in_time<T>(
         .with_context(|| format!("{store} did not answer within {} ms", within.as_millis()))?
 }
 
-/// Returns the time that is left until `end`, which consecutive requests share.
+/// Returns the time that is left until `end`, the deadline that several requests share.
 pub fn until(end: Instant) -> Duration {
     end.saturating_duration_since(Instant::now())
 }
 
-/// Runs `work` in a session of `mysql`. If the work fails or takes too long, the session is closed: a late reply would
-/// be taken for the reply to the next statement.
+/// Runs `work` in a MySQL session. If the work fails or takes too long, closes the session, so that a late reply is not
+/// mistaken for the reply to the next statement.
 pub async fn in_session<T>(
     mysql: &MySqlPool,
     within: Duration,

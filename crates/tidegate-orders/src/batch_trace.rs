@@ -6,7 +6,7 @@ use tidegate_stream::{Entry, Stage};
 
 use crate::ledger::Verdict;
 
-/// Receives the traces of batches. Without a tracer, an [`crate::OrderHandler`] makes no [`BatchTrace`].
+/// A receiver of batch traces. Without a tracer, an [`crate::OrderHandler`] makes no [`BatchTrace`].
 pub trait BatchTracer: Debug + Send + Sync + 'static {
     /// Whether this batch must be traced.
     fn wants(&self, batch: &[Entry]) -> bool;
@@ -16,16 +16,16 @@ pub trait BatchTracer: Debug + Send + Sync + 'static {
     fn take(&self, batch_trace: BatchTrace);
 }
 
-/// The trace of a batch: its stages and verdicts. If a store fails, the batch ends early; the last stage in the trace
-/// is the one that failed.
+/// The trace of a batch: the times of its stages, and the decision on each order. If a store fails, the batch ends
+/// early, and the last stage in the trace is the stage that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BatchTrace {
-    /// The stage that locked the users of the batch.
+    /// The start and end time of locking the users of the batch.
     pub locking: Option<Stage>,
-    /// The stage that wrote and committed the orders of those users.
+    /// The start and end time of writing and committing the orders of the batch.
     pub writing: Option<Stage>,
-    /// The verdicts of the ledger, one for each entry. None: the ledger did not decide the entry, because the entry is
-    /// not an order, its voucher is held, or another worker has locked its user.
+    /// The decisions on the orders of the batch, one for each entry. `None` for an entry without a decision: it is not
+    /// an order, or another process has locked its voucher or user.
     pub verdicts: Vec<Option<Verdict>>,
 }
 

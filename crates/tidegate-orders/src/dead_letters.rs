@@ -15,11 +15,11 @@ use crate::{
     wire::{FieldNames, USES, WireError},
 };
 
-/// The maximum number of fields in a letter that a script can requeue. Lua passes on about 8,000 values, and the
-/// history of the letter needs some of them.
+/// The maximum number of fields in a dead letter that a script can put back into the stream. Lua can pass about 8,000
+/// values to a command, and the history of the letter takes some of these values.
 pub const MOST_FIELDS: usize = 3_890;
 
-/// The reply to a request to requeue a letter.
+/// The reply to a request to put a dead letter back into the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequeueReply {
     /// The entry is back in the stream, under this id.
@@ -30,7 +30,8 @@ pub enum RequeueReply {
     Released,
 }
 
-/// The reply to a request to release the order of a letter.
+/// The reply to a request to cancel a dead letter: to return the units of its order to the stock, and delete the
+/// letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CancelReply {
     /// The letter is deleted, with this reply to the release of its order.
@@ -39,7 +40,7 @@ pub enum CancelReply {
     Gone,
 }
 
-/// The reply to a request to delete a letter.
+/// The reply to a request to delete a dead letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DropReply {
     /// The letter is deleted by this call.
@@ -50,14 +51,16 @@ pub enum DropReply {
     HoldsUnits,
 }
 
-/// The order in a buried letter. None: the buried entry is not an order, or another program wrote the letter.
+/// The order in a dead letter. `None` if the letter holds no order, or if another program than Tidegate wrote the
+/// letter.
 #[must_use]
 pub fn buried_order(fields: &FieldNames, letter: &Letter) -> Option<Order> {
     letter.burial.as_ref()?;
     fields.decode(&letter.entry()).ok()
 }
 
-/// Reads dead letters, and ends them.
+/// Access to the dead letters of a stream: reads them, puts them back into the stream, cancels their orders, or deletes
+/// them.
 #[derive(Clone, Debug)]
 pub struct DeadLetters {
     redis: RedisStore,
@@ -67,7 +70,7 @@ pub struct DeadLetters {
 }
 
 impl DeadLetters {
-    /// Gives access to the dead letters in this store.
+    /// Creates access to the dead letters in the Redis of `store`, a [`RedisStore`].
     #[must_use]
     pub fn new(redis: RedisStore) -> Self {
         Self {
@@ -92,7 +95,7 @@ impl DeadLetters {
         self.redis.inspector().length(&self.redis.inspector().names().dead).await
     }
 
-    /// The id of the newest dead letter, or [`EntryId::MIN`] if there is none.
+    /// The id of the newest dead letter, or [`EntryId::MIN`] if there is no dead letter.
     ///
     /// # Errors
     /// As [`DeadLetters::count`].
@@ -100,7 +103,8 @@ impl DeadLetters {
         self.redis.inspector().last_id(&self.redis.inspector().names().dead).await
     }
 
-    /// Reads up to `count` letters, oldest first: those after the first of these ids, up to and including the second.
+    /// Reads up to `count` dead letters, oldest first, with ids greater than the first given id, up to and including
+    /// the second given id.
     ///
     /// # Errors
     /// As [`DeadLetters::count`].
@@ -109,7 +113,7 @@ impl DeadLetters {
         Ok(entries.into_iter().map(Letter::parse).collect())
     }
 
-    /// Reads the letter with this id. None: it does not exist.
+    /// Reads the dead letter with the given id. The result is `None` if no letter has this id.
     ///
     /// # Errors
     /// As [`DeadLetters::count`].
@@ -117,7 +121,7 @@ impl DeadLetters {
         Ok(self.redis.inspector().entry(&self.redis.inspector().names().dead, id).await?.map(Letter::parse))
     }
 
-    /// Puts a letter back into the stream, with its history.
+    /// Puts a dead letter back into the stream, with its history.
     ///
     /// # Errors
     /// See [`ScriptError`]. The letter is either back in the stream or still in place, never both and never neither.
@@ -139,8 +143,8 @@ impl DeadLetters {
         added.map_or_else(|| understood("requeue.lua", &reply, code), |id| Ok(RequeueReply::Requeued(id)))
     }
 
-    /// Releases the order of a dead letter and deletes the letter. Before this, MySQL must record that the order may
-    /// not be written: see [`crate::Ledger::cancel_unwritten`].
+    /// Releases the order of a dead letter (returns its units to the stock), and deletes the letter. Before this call,
+    /// MySQL must record that the order may not be written: see [`crate::Ledger::cancel_unwritten`].
     ///
     /// # Errors
     /// See [`ScriptError`]. Either the order is released and the letter deleted, or nothing was changed.
@@ -207,7 +211,7 @@ impl DeadLetters {
         })
     }
 
-    /// Deletes a letter whose order has nothing to release.
+    /// Deletes a dead letter whose order has no units to return to the stock.
     ///
     /// # Errors
     /// See [`ScriptError`].
@@ -215,7 +219,8 @@ impl DeadLetters {
         self.delete(letter, self.order_of(letter).ok()).await
     }
 
-    /// Deletes the letter of an order that is written in MySQL. The units that the order took are those of its row.
+    /// Deletes the dead letter of an order that is written in MySQL. The row in MySQL says how many units the order
+    /// took.
     ///
     /// # Errors
     /// See [`ScriptError`].
@@ -242,7 +247,7 @@ impl DeadLetters {
         })
     }
 
-    /// Decodes the order that a letter holds.
+    /// Decodes the order that a dead letter holds.
     ///
     /// # Errors
     /// If the letter holds no order; the error says why.
@@ -250,7 +255,7 @@ impl DeadLetters {
         self.fields().decode(&letter.entry())
     }
 
-    /// The field names by which letters are decoded.
+    /// The names of the fields from which the orders in dead letters are decoded.
     #[must_use]
     pub fn fields(&self) -> &FieldNames {
         self.redis.keys().fields()
@@ -281,7 +286,8 @@ impl DeadLetters {
     }
 }
 
-/// Adds the limit uses of its order to a letter, so that the entry has them when it goes back into the stream.
+/// Adds a field to the fields of a dead letter: the limits that the letter's order counts against. The entry then has
+/// this field when the letter is put back into the stream.
 #[must_use]
 pub fn with_uses(letter: &Letter, uses: &Uses) -> Letter {
     let mut with_uses = letter.clone();
@@ -289,7 +295,7 @@ pub fn with_uses(letter: &Letter, uses: &Uses) -> Letter {
     with_uses
 }
 
-/// The letter without the note of [`with_uses`] that its order used no limits. None: the letter has no such note.
+/// The letter without the note of [`with_uses`] that its order used no limits. `None` if the letter has no such note.
 fn without_uses(letter: &Letter) -> Option<Letter> {
     let ((name, value), fields) = letter.fields.split_last()?;
     (name == USES && value.is_empty()).then(|| Letter { fields: fields.to_vec(), ..letter.clone() })

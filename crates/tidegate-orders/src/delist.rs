@@ -13,19 +13,19 @@ use crate::{
     stock_change::StockChangeError,
 };
 
-/// The outcome of [`delist_in_mysql`] for the row of the voucher.
+/// The outcome of [`delist_in_mysql`] for the row of a voucher.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DelistedRow {
-    /// The sale is over for good, by this call or an earlier one.
+    /// The voucher is delisted, by this call or an earlier one.
     Delisted,
     /// MySQL has no row for this voucher.
     NoRow,
-    /// Refused, because this change of the stock is unfinished.
+    /// Refused, because the given change of the stock is unfinished.
     ChangeIsOpen(Box<StockChange>),
 }
 
-/// Ends the sale of a voucher for good in MySQL: from now on, its row is delisted and the sale is over. A voucher that
-/// was already delisted keeps its values.
+/// Ends the sale of a voucher permanently in MySQL: marks its row as delisted, and sets the end of its sale to now. If
+/// the voucher is already delisted, its times stay.
 ///
 /// # Errors
 /// See [`StockChangeError`]. The call may be repeated.

@@ -12,33 +12,34 @@ use crate::order::{OrderId, OrderIdentity, UserId, VoucherId};
 
 pub use decide::{EventOutcome, EventRejection, History, PastEvent, Row, Step, decide, is_decided};
 
-/// The words in the heartbeat of a worker that handles events. A worker of an older version buries events.
+/// The words in a worker's heartbeat which say that the worker handles events. A worker of an older version does not
+/// write these words, and moves events to the dead letters.
 pub const KNOWS_EVENTS: &str = ", knows events";
 
 /// The longest text of an event, in characters.
 const MOST_CHARS: usize = 64;
 
-/// An event of an order: something that happened to it.
+/// An event of an order: something that happened to the order after it was placed, such as a payment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Event {
     /// The kind of the event.
     pub kind: EventKind,
     /// The order that the event is about.
     pub order: OrderId,
-    /// The user who bought, which must agree with the order.
+    /// The user who placed the order. An event for another user than the order's is rejected.
     pub user: UserId,
-    /// The voucher that was bought, which must agree with the order.
+    /// The voucher of the order. An event for another voucher than the order's is rejected.
     pub voucher: VoucherId,
-    /// The sender's own id of the event, such as the id of a payment or a refund. Two events with the same reference
-    /// are the same event.
+    /// The id that the sender gave to the event, such as the id of a payment or a refund. Two events of one kind with
+    /// the same id are the same event.
     pub reference: Option<EventText>,
-    /// For a refund, the reference of the payment that is refunded.
+    /// The reference of the payment that a refund event returns.
     pub payment: Option<EventText>,
-    /// The reason that the sender gives, in a word.
+    /// The reason that the sender gives for the event, in a word.
     pub reason: Option<EventText>,
 }
 
-/// The kind of an event: what can happen to an order.
+/// The kind of an event: what can happen to an order, such as a payment or a refund.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EventKind {
     /// The order was paid.
@@ -64,7 +65,7 @@ impl Event {
 }
 
 impl EventKind {
-    /// Whether an event of this kind says that money moved, or was to move.
+    /// Whether an event of this kind reports a payment or a refund, or a failed refund.
     #[must_use]
     pub const fn is_about_money(self) -> bool {
         match self {
@@ -73,7 +74,7 @@ impl EventKind {
         }
     }
 
-    /// All kinds of events, in a fixed order.
+    /// All kinds of events, always in the same sequence.
     pub const ALL: [Self; 7] = [
         Self::Paid,
         Self::Cancelled,
@@ -84,7 +85,7 @@ impl EventKind {
         Self::Expired,
     ];
 
-    /// The word for this kind in the field `event`, in rows, logs and metrics.
+    /// The word for this kind of event, as entries, rows, logs and metrics contain it.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -98,13 +99,13 @@ impl EventKind {
         }
     }
 
-    /// Reads a word that [`EventKind::word`] has written.
+    /// Returns the kind of event for a word that [`EventKind::word`] has written.
     #[must_use]
     pub fn from_word(word: &[u8]) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.word().as_bytes() == word)
     }
 
-    /// Whether the order may hold no units after an event of this kind.
+    /// Whether an event of this kind can end an order. An ended order takes no units of the stock.
     #[must_use]
     pub fn may_end_order(self) -> bool {
         !matches!(self, Self::Paid | Self::Used)
@@ -129,11 +130,11 @@ impl Serialize for EventKind {
     }
 }
 
-/// A text of an event: 1 to 64 characters without control characters.
+/// A text in an event: 1 to 64 characters without control characters.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct EventText(String);
 
-/// The reason why bytes are no [`EventText`].
+/// The reason why bytes are not a valid [`EventText`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadText {
     /// The text has no characters.
@@ -148,7 +149,7 @@ pub enum BadText {
 }
 
 impl EventText {
-    /// Reads a text of an event.
+    /// Parses a text of an event from bytes.
     ///
     /// # Errors
     /// If it is empty, longer than 64 characters, or not printable.
@@ -170,7 +171,7 @@ impl EventText {
         Ok(Self(text.to_owned()))
     }
 
-    /// The text as a string slice.
+    /// The text of the event as a string slice.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

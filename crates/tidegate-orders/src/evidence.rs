@@ -23,7 +23,7 @@ use crate::{
     wire::FieldNames,
 };
 
-/// The cause of entries that wait for data that MySQL has lost.
+/// The cause why an entry waits: MySQL has lost data that the entry depends on.
 pub const LOST_IN_MYSQL: &str = "lost_in_mysql";
 
 /// The number of dead letters in a page.
@@ -82,7 +82,7 @@ impl RedisEvidence {
     }
 }
 
-/// The reply of Redis. None: Redis refused the call for a reason that concerns only this voucher.
+/// The reply of Redis. `None` if Redis refused the call for a reason that concerns only this voucher.
 fn unless_refused<T>(reply: Result<T, ScriptError>) -> Result<Option<T>, Outage> {
     match reply {
         Ok(reply) => Ok(Some(reply)),

@@ -19,8 +19,8 @@ use crate::{
 /// How long Redis keeps a note, in seconds. A gate that lives renews its note in time.
 const KEPT_S: i64 = 10;
 
-/// Notes that the gate `name` works with this list, in this Redis. The note expires after some seconds, unless it is
-/// renewed.
+/// Writes to Redis which list of partitions the gate `name` works with. A gate is an HTTP server that takes orders. The
+/// key expires after 10 seconds, unless the gate writes it again.
 ///
 /// # Errors
 /// If Redis does not answer or refuses.
@@ -29,7 +29,8 @@ pub async fn write(redis: &RedisStore, name: &str, tags: &[String]) -> FredResul
     redis.pool().set(key, tags.join(","), Some(Expiration::EX(KEPT_S)), None, false).await
 }
 
-/// Ends the note of the gate `name`: from now on, the gate works with no list.
+/// Deletes the key which says which list of partitions the gate (HTTP server) `name` works with, because the gate
+/// stops.
 ///
 /// # Errors
 /// As [`write()`]. The note then expires by itself.
@@ -38,7 +39,8 @@ pub async fn end(redis: &RedisStore, name: &str) -> FredResult<()> {
     redis.pool().pexpire(redis.keys().partition_list().gate(name), 0, None).await
 }
 
-/// Reads the notes of all live gates: the name of each gate, and the list that it works with. Scans all keys.
+/// Reads for each running gate (HTTP server) the tags (names) of the partitions that the gate works with. Scans all
+/// keys.
 ///
 /// # Errors
 /// If Redis does not answer, or does not allow SCAN.

@@ -32,7 +32,7 @@ pub use predict::Predicted;
 pub use results::PublishedEntries;
 use results::Results;
 
-/// Turns stream entries into orders in MySQL, and moves these orders by their events.
+/// The handler that writes orders from stream entries to MySQL, and changes orders by the events in later entries.
 #[derive(Clone, Debug)]
 pub struct OrderHandler {
     redis: RedisStore,
@@ -46,8 +46,9 @@ pub struct OrderHandler {
 }
 
 impl OrderHandler {
-    /// A handler that locks with `locks`, writes to `ledger` and releases refused units to `redis`. Before it records
-    /// an event, it looks in its stream for older entries of the same order.
+    /// Creates a handler that locks users with `locks`, writes orders to `ledger` and returns the units of refused
+    /// orders to the stock in `redis`. Before the handler records an event, it searches the stream for older entries of
+    /// the same order.
     #[must_use]
     pub fn new(
         redis: RedisStore,
@@ -70,26 +71,27 @@ impl OrderHandler {
         }
     }
 
-    /// Publishes the results of orders and events with `publisher`. Without a publisher, no results are published.
+    /// Makes the handler publish the results of orders and events with `publisher`. Without a publisher, no results are
+    /// published.
     #[must_use]
     pub fn publishing(self, publisher: Publisher) -> Self {
         Self { publisher: Some(publisher), ..self }
     }
 
-    /// Wakes the lanes that share `set_aside`: if an entry is settled, they at once retry the entries that wait behind
-    /// it.
+    /// Lets the handler wake other consumers, whose waiting entries are in `set_aside`. When the handler has finished
+    /// an entry, the other consumers at once retry the entries that waited for this entry.
     #[must_use]
     pub fn waking(self, set_aside: Arc<Causes>) -> Self {
         Self { older_entries: Arc::new(self.older_entries.for_lanes(set_aside)), ..self }
     }
 
-    /// Gives `batch_tracer` a trace of every batch that it wants.
+    /// Passes a trace of each batch to `batch_tracer`, if the tracer requests one.
     #[must_use]
     pub fn traced_by(self, batch_tracer: Arc<dyn BatchTracer>) -> Self {
         Self { batch_tracer: Some(batch_tracer), ..self }
     }
 
-    /// The order that an entry names, whether the entry is an order or an event.
+    /// The id of the order in an entry, whether the entry is an order or an event.
     #[must_use]
     pub fn order_of(&self, entry: &Entry) -> Option<OrderId> {
         self.older_entries.order_of(entry)
@@ -122,7 +124,7 @@ impl Handler for OrderHandler {
 }
 
 impl OrderHandler {
-    /// As [`Handler::handle`], but publishes the results of these entries only.
+    /// Handles a batch like [`Handler::handle`], but publishes only the results of the given entries.
     ///
     /// # Errors
     /// As [`Handler::handle`].
@@ -306,7 +308,7 @@ impl OrderHandler {
                     if reply == ReleaseReply::NotAdmitted && self.limited_log.is_shown("not_admitted") {
                         tracing::warn!(
                             order = %release.order, voucher = %release.voucher, %entry,
-                            "units were released in MySQL only: by its complete journal, the order was not admitted"
+                            "no units returned to the stock in Redis: by the voucher's complete journal, Redis never admitted the order"
                         );
                     }
                     if reply == ReleaseReply::NoSale {
@@ -336,7 +338,7 @@ impl OrderHandler {
             if !delisted.contains(&release.voucher) && self.limited_log.is_shown("no_stock") {
                 tracing::warn!(
                     order = %release.order, voucher = %release.voucher, %entry,
-                    "units were released in MySQL only: Redis holds no key of the sale"
+                    "no units returned to the stock in Redis: Redis has no key of the voucher's sale"
                 );
             }
         }
@@ -357,10 +359,10 @@ fn log_withheld(Release { order, voucher, .. }: &Release, entry: EntryId, error:
     if nth == 1 {
         tracing::error!(
             %order, %voucher, %entry, %error,
-            "an order cannot be released: its entry stays pending, and so may other entries of this batch"
+            "the units of an order cannot be released in Redis: the order's entry stays pending and is tried again later"
         );
     } else {
-        tracing::debug!(%order, %error, "this order cannot be released either");
+        tracing::debug!(%order, %error, "the units of another order in the batch cannot be released in Redis");
     }
 }
 
@@ -401,12 +403,12 @@ fn outcome(incoming: &Incoming, verdict: Verdict) -> Outcome {
         Verdict::Created | Verdict::AlreadyThere | Verdict::Cancelled | Verdict::Refused(_) => Outcome::Done,
         Verdict::UnknownVoucher => Outcome::Dead(DeadLetterReason {
             reason: "unknown_voucher",
-            error: format!("voucher {} is not in tb_seckill_voucher, or has no stock there", order.voucher),
+            error: format!("voucher {} is not in tb_seckill_voucher, or its stock is NULL", order.voucher),
         }),
         Verdict::PastLimits(since_ms) => Outcome::Dead(DeadLetterReason {
             reason: "past_limits",
             error: format!(
-                "voucher {} has limits since {since_ms} (Unix ms), and this entry, which came later, does not say what it used",
+                "voucher {} has limits since {since_ms} (Unix ms), but this later entry does not state which limits the order used",
                 order.voucher
             ),
         }),

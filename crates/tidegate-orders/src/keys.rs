@@ -29,33 +29,39 @@ const STAGED: &str = ":rebuild:";
 /// The text between [`KeyTemplates::prefix`] and the voucher, in the keys of orders with an idempotency key.
 const IDEMPOTENCY: &str = "seckill:idempotency";
 
-/// The names in Redis: templates of the keys that other programs use, and the fields of an entry. Tidegate fills in
-/// `<voucher>`, `<user>` and `<day>`. A literal `{tag}` may stand in a template, so that all keys share a slot of a
-/// Redis Cluster.
+/// The names in Redis that the configuration sets: templates of the keys that other programs also use, and names of
+/// entry fields. Tidegate replaces `<voucher>`, `<user>` and `<day>` in a template. If a template contains a literal
+/// `{tag}`, all keys of the template are in one hash slot of a Redis Cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyTemplates {
-    /// String: the number of units left. Holds `<voucher>`.
+    /// The template for the key of a voucher's stock: a string with the number of units left. Contains `<voucher>`.
     pub stock: String,
-    /// Set: the users who were admitted. Holds `<voucher>`.
+    /// The template for the key of a voucher's buyers: a set of the users who got an order. Contains `<voucher>`.
     pub buyers: String,
-    /// Hash: the sale window (`begin_ms`, `end_ms`) and the `state`. Holds `<voucher>`.
+    /// The template for the key of a voucher's sale: a hash with its times (`begin_ms`, `end_ms`) and its `state`.
+    /// Contains `<voucher>`.
     pub voucher: String,
-    /// Hash: order id → one stock movement as JSON. Holds `<voucher>`.
+    /// The template for the key of a voucher's journal: a hash in which a JSON note for each order id says how the
+    /// order changed the stock. Contains `<voucher>`.
     pub journal: String,
-    /// String: the units left of a voucher with limits, instead of `stock`. Holds `<voucher>`.
+    /// The template for the key of the stock of a voucher with limits: a string with the number of units left. A
+    /// voucher with limits has this key instead of `stock`. Contains `<voucher>`.
     pub limited: String,
-    /// Lock: held while a user's orders are written. Holds `<user>`.
+    /// The template for the key of a user's lock, which a worker holds while it writes the user's orders. Contains
+    /// `<user>`.
     pub lock: String,
-    /// Counter: the sequence of the order ids of one day. Holds `<day>`, filled in as `yyyy:MM:dd`.
+    /// The template for the key of the counter from which the order ids of one day are made. Contains `<day>`, which
+    /// has the form `yyyy:MM:dd`.
     pub order_id: String,
-    /// The prefix of each key that has no template.
+    /// The prefix of each key that has no template of its own.
     pub prefix: String,
-    /// The text after `prefix` in the keys that the workers of a fleet share: empty on the usual stream, otherwise the
-    /// name of the stream and a colon.
+    /// The text after `prefix` in the keys that all workers of one stream share. The text is empty for the usual
+    /// stream, and otherwise the name of the stream and a colon.
     pub fleet: String,
     /// The names of the fields in the entries of the stream.
     pub fields: FieldNames,
-    /// The partition that owns these keys. [`KeyTemplates::of_partition`] puts its tag into the templates.
+    /// The partition that owns the keys. [`KeyTemplates::of_partition`] puts the tag (name) of the partition into the
+    /// templates.
     pub partition: Partition,
 }
 
@@ -79,7 +85,7 @@ impl Default for KeyTemplates {
 }
 
 impl KeyTemplates {
-    /// The same templates with `prefix` before every key.
+    /// Returns a copy of the templates, with `prefix` before every key.
     #[must_use]
     pub fn prefixed(self, prefix: &str) -> Self {
         let prefixed = |template: String| format!("{prefix}{template}");
@@ -96,14 +102,14 @@ impl KeyTemplates {
         }
     }
 
-    /// The templates of a partition: the same with its tag before each key.
+    /// Returns a copy of the templates for a partition, with the tag (name) of the partition before every key.
     #[must_use]
     pub fn of_partition(self, partition: &Partition) -> Self {
         Self { partition: partition.clone(), ..self.prefixed(&partition.prefix()) }
     }
 }
 
-/// Makes the Redis keys of a partition.
+/// The maker of the Redis keys of a partition, from templates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Keys {
     templates: KeyTemplates,
@@ -111,7 +117,8 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// Makes keys by these templates. The configuration has checked that they hold their placeholders.
+    /// Creates a maker of keys from the given templates. The configuration has already checked that each template
+    /// contains its placeholder.
     #[must_use]
     pub fn new(templates: KeyTemplates) -> Self {
         let fleet = FleetKeys::new(&templates.prefix, &templates.fleet);
@@ -123,7 +130,7 @@ impl Keys {
         format!("{}{name}", self.templates.prefix).into()
     }
 
-    /// Whether this is the name of a key without a template, or begins with one.
+    /// Whether a text is the name of a key without a template, or begins with the name of such a key.
     #[must_use]
     pub fn is_own(&self, name: &str) -> bool {
         let of_fleet = fleet::NAMES.map(|name| self.fleet.key(name));
@@ -135,25 +142,25 @@ impl Keys {
         })
     }
 
-    /// The key that holds how many units of a voucher without limits are left.
+    /// The key for the number of units that a voucher without limits has left.
     #[must_use]
     pub fn stock(&self, voucher: VoucherId) -> Key {
         fill(&self.templates.stock, "<voucher>", voucher)
     }
 
-    /// The key of the users who were admitted.
+    /// The key for the set of users who got an order for a voucher in Redis.
     #[must_use]
     pub fn buyers(&self, voucher: VoucherId) -> Key {
         fill(&self.templates.buyers, "<voucher>", voucher)
     }
 
-    /// The key of the sale window and the state.
+    /// The key for the hash with the sale times and the state of a voucher.
     #[must_use]
     pub fn voucher(&self, voucher: VoucherId) -> Key {
         fill(&self.templates.voucher, "<voucher>", voucher)
     }
 
-    /// The key of the stock movements of a voucher.
+    /// The key for the journal of a voucher: a hash that notes for each order how it changed the stock.
     #[must_use]
     pub fn journal(&self, voucher: VoucherId) -> Key {
         fill(&self.templates.journal, "<voucher>", voucher)
@@ -164,19 +171,20 @@ impl Keys {
         vec![self.stock(voucher), self.buyers(voucher), self.voucher(voucher), self.journal(voucher)]
     }
 
-    /// The key that holds how many units of a voucher with limits are left.
+    /// The key for the number of units that a voucher with limits has left.
     #[must_use]
     pub fn limited(&self, voucher: VoucherId) -> Key {
         fill(&self.templates.limited, "<voucher>", voucher)
     }
 
-    /// The keys of the limits of a voucher or a campaign.
+    /// The maker of the keys for the limits of a voucher or a campaign.
     #[must_use]
     pub fn limits(&self, owner: LimitOwner) -> LimitKeys<'_> {
         LimitKeys { prefix: &self.templates.prefix, owner }
     }
 
-    /// The key of the order that a user asked for under an idempotency key with this digest.
+    /// The key for the id of the order that a user requested under an idempotency key. The key contains the digest of
+    /// the idempotency key.
     #[must_use]
     pub fn idempotency(&self, voucher: VoucherId, user: UserId, digest: &str) -> Key {
         self.own(format_args!("{IDEMPOTENCY}:{voucher}:{user}:{digest}"))
@@ -189,7 +197,7 @@ impl Keys {
         key.is_some_and(|rest| rest.starts_with(':'))
     }
 
-    /// The keys of the locks of users, in the order of `users`. All of them share one allocation.
+    /// The keys of the locks of users, in the order of `users`. All keys share one memory allocation.
     #[must_use]
     pub fn locks(&self, users: &[UserId]) -> Vec<Key> {
         let (before, after) = halves(&self.templates.lock, "<user>");
@@ -207,25 +215,25 @@ impl Keys {
         lengths.map(|length| rest.split_to(length).into()).collect()
     }
 
-    /// The key of the order-id counter of a day, `yyyy:MM:dd`.
+    /// The key for the order-id counter of a day. `day` has the form `yyyy:MM:dd`.
     #[must_use]
     pub fn order_id(&self, day: &str) -> Key {
         fill(&self.templates.order_id, "<day>", day)
     }
 
-    /// The keys that the workers of a fleet and its operators share.
+    /// The maker of the keys that all workers of one stream and their operators share.
     #[must_use]
     pub fn fleet(&self) -> &FleetKeys {
         &self.fleet
     }
 
-    /// The keys of the list of partitions.
+    /// The maker of the keys for the list of partitions.
     #[must_use]
     pub fn partition_list(&self) -> PartitionListKeys<'_> {
         PartitionListKeys { prefix: &self.templates.prefix }
     }
 
-    /// The partition that owns these keys.
+    /// The partition to which the keys belong.
     #[must_use]
     pub fn partition(&self) -> &Partition {
         &self.templates.partition
@@ -273,7 +281,7 @@ pub(crate) fn staged(key: &Key, id: &str) -> Key {
     format!("{}{STAGED}{id}", key.as_str_lossy()).into()
 }
 
-/// Adds the key to a WRONGTYPE error, because Redis does not name the key.
+/// Adds the name of the key to a WRONGTYPE error, because Redis does not report the name.
 #[must_use]
 pub fn naming(key: &Key, error: Error) -> Error {
     if !error.details().starts_with("WRONGTYPE") {

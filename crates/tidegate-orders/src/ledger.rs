@@ -72,16 +72,17 @@ pub use verdict::{Contention, Decided, Refusal, Verdict};
 use work_list::WorkList;
 use writers::Writers;
 
-/// An order with the stream entry that brought it.
+/// An order, and the id of the stream entry that brought it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Incoming {
     /// The order that the entry holds.
     pub order: Order,
-    /// The id of the entry. The row keeps it, so that an order can be traced back.
+    /// The id of the stream entry. The row of the order stores this id, so that the order can be traced back to its
+    /// entry.
     pub entry: EntryId,
 }
 
-/// Writes batches of orders and events to MySQL.
+/// The code that writes batches of orders and events to MySQL, and decides the outcome of each order.
 #[derive(Clone, Debug)]
 pub struct Ledger {
     pool: MySqlPool,
@@ -99,18 +100,20 @@ pub struct Ledger {
     evidence: Option<RedisEvidence>,
 }
 
-/// The meaning of a row that a node does not show.
+/// Whether a caller must be certain that a missing row is missing on all nodes of the MySQL cluster, and not only on
+/// one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MissingRow {
-    /// The absence decides something, so the node first catches up with the other nodes of its cluster.
+    /// The missing row decides something, so the node first catches up with the other nodes of its cluster.
     Decides,
-    /// The absence decides nothing: the result is a prediction, or the row is read again before anything is done.
+    /// The missing row decides nothing: the result is a prediction, or the row is read again before anything is done.
     SaysNothing,
 }
 
 impl Ledger {
-    /// A ledger for the database behind `pool`, whose sessions run at READ COMMITTED. A transaction that takes longer
-    /// than `timeout` is given up. It may have been committed; the next try finds out.
+    /// Creates a ledger, the code that writes orders to the database behind `pool`. The sessions of the pool must run
+    /// at READ COMMITTED. The ledger gives up a transaction that takes longer than `timeout`. MySQL may still have
+    /// committed this transaction, so the next try reads the rows to find out.
     #[must_use]
     pub fn new(pool: MySqlPool, timeout: Duration) -> Self {
         Self {
@@ -129,23 +132,23 @@ impl Ledger {
         }
     }
 
-    /// Lets `writers` batches write at the same time; the others wait for their turn. Batches of one voucher still wait
-    /// for each other, but in the server, where waiting costs more. A batch that takes unusually long gives up its
-    /// place and continues alongside the others.
+    /// Lets up to `writers` batches write to MySQL at the same time; other batches wait in this process. Batches of the
+    /// same voucher also wait for each other in MySQL, where waiting costs more. If a batch takes unusually long, one
+    /// more batch may start.
     #[must_use]
     pub fn with_writers(self, writers: usize) -> Self {
         Self { writers: Arc::new(Writers::new(writers.max(1))), ..self }
     }
 
-    /// Reads the rows of every batch before it is written. This suits batches whose orders are mostly written already:
-    /// such a batch needs no transaction. The verdicts stay the same.
+    /// Makes the ledger, which writes orders to MySQL, read the rows of every batch first. A batch whose orders are
+    /// mostly written already then needs no transaction. The decisions on the orders do not change.
     #[must_use]
     pub fn with_look_up_first(self) -> Self {
         Self { recent_depth: Arc::new(RecentDepth::at_least(Depth::Ids)), ..self }
     }
 
-    /// Sends the COMMIT in one packet with the statements before it while `in_packet` is true. This saves a round trip,
-    /// and a worker that is frozen leaves no open transaction behind.
+    /// While `in_packet` is true, sends the COMMIT in one packet with the statements before it. This saves a round
+    /// trip. A worker that stops in the middle then leaves no open transaction.
     ///
     /// It must stay false, the default, for a server that replicates by certification (Galera). Such a server answers
     /// OK to a COMMIT in a packet with other statements, even if certification rolled the transaction back.
@@ -154,8 +157,8 @@ impl Ledger {
         Self { commits_in_packet: in_packet, ..self }
     }
 
-    /// Lets the absence of a row decide only after the node has caught up with the other nodes of its cluster. Without
-    /// this, the ledger assumes that the server is the only one.
+    /// Makes the ledger wait until its MySQL node has caught up with the cluster, before a missing row decides
+    /// anything. Without this setting, the ledger assumes that there is only one MySQL server.
     #[must_use]
     pub fn reading_causally(self, causal_reads: Arc<CausalReads>) -> Self {
         Self { causal_reads, ..self }
@@ -167,22 +170,24 @@ impl Ledger {
         Self { evidence: Some(evidence), ..self }
     }
 
-    /// Sets the time in which an order must be paid: `default` after it was written, unless its voucher has a time of
-    /// its own. If `default` is zero, orders never expire. `partition` is any partition of the system: its list says
-    /// which sweeper finds which order.
+    /// Sets the time limit for the payment of an order, counted from the time at which the order was written. A
+    /// voucher's own limit takes precedence over `default`. If `default` is zero, orders without a limit of their
+    /// voucher never expire. `partition` can be any partition of the list: the list says which worker lets which order
+    /// expire.
     #[must_use]
     pub fn with_pay_within(self, default: Duration, partition: &Partition) -> Self {
         let terms = Arc::new(KnownTerms::with_default(default));
         Self { terms, partition: partition.clone(), ..self }
     }
 
-    /// The counters of transactions that other sessions got in the way of.
+    /// Returns the counters of transactions that failed because of other sessions in MySQL.
     #[must_use]
     pub fn contentions(&self) -> &Arc<Contentions> {
         &self.contentions
     }
 
-    /// Records `orders`, which are in stream order, and returns one verdict for each order, in the same order.
+    /// Writes orders to MySQL. `orders` must be in stream order. Returns one decision for each order, in the same
+    /// sequence.
     ///
     /// If the stock covers only a part of the batch, earlier orders win. Orders that were recorded before get the same
     /// verdict again, so the call can be repeated at any time. If the database refuses a row, the ledger splits the
@@ -292,8 +297,8 @@ impl Ledger {
         Outage::new("MySQL", format!("no answer within {} ms", self.timeout.as_millis()))
     }
 
-    /// Drops all idle connections of the pool. If one connection is dead, the others most often are, too, and each
-    /// would cost a batch or a probe to find out.
+    /// Drops all idle connections of the pool. If one connection is dead, most of the other connections are dead, and
+    /// each dead connection makes a batch or a probe fail.
     pub fn forget_idle_connections(&self) {
         while let Some(connection) = self.pool.try_acquire() {
             drop(connection.detach());

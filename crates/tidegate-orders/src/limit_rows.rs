@@ -27,7 +27,7 @@ const SELECT: &str = "SELECT CAST(number AS SIGNED), CAST(name AS CHAR), CAST(su
 pub enum RuleChange {
     /// Sets this limit, under its name. [`change`] finds its number.
     Set(Rule),
-    /// Removes the limit of this name: it does not count any more.
+    /// Removes the limit with this name, so that it no longer counts.
     Remove(String),
 }
 
@@ -38,7 +38,7 @@ const fn owner_columns(owner: LimitOwner) -> (&'static str, i64) {
     }
 }
 
-/// Reads the limits of a voucher or campaign that count, in the order in which they were set.
+/// Reads the current limits of a voucher or a campaign, in the order in which they were set.
 ///
 /// # Errors
 /// If MySQL does not answer or the tables are not ready.
@@ -51,8 +51,8 @@ pub async fn read(
     Ok(rows.iter().map(parse).collect::<Result<_, _>>()?)
 }
 
-/// The rules that Redis must hold for a voucher or a campaign, as [`rules_text`] writes them. None: the voucher has no
-/// limits and is in no campaign.
+/// The text of the limits that Redis must hold for a voucher or a campaign, in the format of [`rules_text`]. `None` if
+/// the voucher has no limits and is in no campaign.
 ///
 /// # Errors
 /// As [`read`].
@@ -63,7 +63,8 @@ pub async fn text(pool: &MySqlPool, owner: LimitOwner) -> Result<Option<String>,
     Ok((campaign.is_some() || !rules.is_empty()).then(|| rules_text(owner, campaign, &rules)))
 }
 
-/// Changes a limit in one transaction, and notes `by` as the author. Returns the limits that count afterwards.
+/// Changes a limit in one transaction, and stores `by` as the author. Returns all limits of the voucher or campaign
+/// after the change.
 ///
 /// # Errors
 /// As [`read`].
@@ -149,7 +150,7 @@ async fn write(
 fn parse(row: &MySqlRow) -> sqlx::Result<Rule> {
     let unreadable = |column: &str| {
         sqlx::Error::Protocol(format!(
-            "tidegate_limit.{column} holds a value that this version does not understand"
+            "the column tidegate_limit.{column} holds a value that this version does not understand"
         ))
     };
     let small = |at: usize, column: &str| -> sqlx::Result<Option<u32>> {
@@ -188,7 +189,7 @@ pub async fn campaign_of(pool: &MySqlPool, voucher: VoucherId) -> Result<Option<
     Ok(campaign.and_then(|campaign| campaign.try_into().ok()))
 }
 
-/// Reads the regions of a campaign, by name, with their vouchers.
+/// Reads the regions of a campaign, sorted by name, each with its voucher.
 ///
 /// # Errors
 /// As [`read`].
@@ -201,7 +202,8 @@ pub async fn regions(
     Ok(rows.into_iter().filter_map(|(region, voucher)| Some((region, voucher.try_into().ok()?))).collect())
 }
 
-/// Adds regions with their vouchers to a campaign, all or none. Existing regions stay.
+/// Adds regions with their vouchers to a campaign, either all regions or none. Regions that are already in the campaign
+/// do not change.
 ///
 /// # Errors
 /// As [`read`]. A region that already has another voucher, or a voucher that already has another region, is a duplicate
@@ -229,8 +231,8 @@ pub async fn add_regions(
     Ok(session.commit().await?)
 }
 
-/// Reads when each limit of an owner was given its current numbers: by the number of the limit, in Unix milliseconds of
-/// MySQL's clock.
+/// Reads the time at which each limit of a voucher or campaign got its present rule number. Returns, for each rule
+/// number, Unix milliseconds by MySQL's clock.
 ///
 /// # Errors
 /// As [`read`].

@@ -19,8 +19,8 @@ use crate::ledger::{Incoming, Refusal};
 const LOGGED_ONE_BY_ONE: u64 = 3;
 const PERIOD: Duration = Duration::from_secs(60);
 
-/// Logs messages with a limit for each reason. The first messages of each reason in a period get a line each; the
-/// others are logged as one sum at the end of the period.
+/// A log that writes a limited number of messages for each reason. In each period, the first messages of a reason get a
+/// line each. At the end of the period, one line gives the number of the remaining messages.
 #[derive(Debug)]
 pub struct LimitedLog {
     period: Duration,
@@ -33,19 +33,20 @@ impl Default for LimitedLog {
     /// The log that all lanes share.
     fn default() -> Self {
         Self::new(
-            "more orders refused, events rejected or payments to refund: the tables tidegate_refusal and tidegate_event have them",
+            "more orders were refused, events were rejected or payments must be refunded: see the tables tidegate_refusal and tidegate_event",
         )
     }
 }
 
 impl LimitedLog {
-    /// A log whose sums have the message `rest`.
+    /// Creates a log that limits its lines. `rest` is the message of the line that gives the number of messages without
+    /// a line of their own.
     #[must_use]
     pub const fn new(rest: &'static str) -> Self {
         Self { period: PERIOD, rest, counts: Mutex::new(BTreeMap::new()) }
     }
 
-    /// Logs a refusal, or counts it for the sum of this period.
+    /// Logs the refusal of an order, or only counts it for the summary line of this period.
     pub fn refusal(self: &Arc<Self>, Incoming { order, entry }: &Incoming, refusal: Refusal) {
         let reason = refusal.word();
         if self.is_shown(reason) {
@@ -56,7 +57,8 @@ impl LimitedLog {
         }
     }
 
-    /// Whether a message of this reason gets a line of its own. If not, the log counts it for the sum of this period.
+    /// Whether a message of the given reason gets a line of its own. Otherwise, the log counts the message for the
+    /// summary line of this period.
     pub fn is_shown(self: &Arc<Self>, reason: &'static str) -> bool {
         self.count(reason) <= LOGGED_ONE_BY_ONE
     }
@@ -174,7 +176,7 @@ mod tests {
         refuse(2, Refusal::UserHasOrder);
         assert_eq!(said.count("order refused order="), 5);
         said.until_said("reason=\"out_of_stock\" count=997", 1).await;
-        assert_eq!(said.count("more orders refused"), 1, "the two that have a line each are not summed up");
+        assert_eq!(said.count("more orders were"), 1, "the two that have a line each are not summed up");
         // Another period.
         refuse(5, Refusal::OutOfStock);
         assert_eq!(said.count("order refused order="), 8);

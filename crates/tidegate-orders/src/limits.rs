@@ -11,13 +11,13 @@ pub use self::windows::{CountedRule, CountedWindows};
 pub use crate::order::MOST_RULES;
 use crate::order::{CampaignId, MOST_VALUE_BYTES, VoucherId, is_value_byte};
 
-/// The maximum number of subjects that a caller may name for an order.
+/// The maximum number of subjects (such as a phone or an address) that a caller may name for an order.
 pub const MOST_SUBJECTS: usize = 16;
 const MOST_NAME_BYTES: usize = 32;
 /// The subject that every order has.
 const USER: &str = "user";
 
-/// The owner of limits: a voucher or a campaign.
+/// The voucher or the campaign that owns limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum LimitOwner {
     /// The limits belong to one voucher.
@@ -42,28 +42,28 @@ impl fmt::Display for LimitOwner {
     }
 }
 
-/// The reason why a subject, or the name of a limit, is not valid.
+/// The reason why the name or value of a subject, or the name of a limit, is not valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadSubject {
     /// The name of a limit or of a subject is not valid.
-    #[error("{0:?} is no name: 1 to 32 of a-z 0-9 _, and a letter first")]
+    #[error("{0:?} is not a name: a name has 1 to 32 characters of a-z 0-9 _ and begins with a letter")]
     Name(String),
     /// The value of this subject is not valid.
-    #[error("the value of {0} must be 1 to 64 characters of A-Z a-z 0-9 _ . : + / = -")]
+    #[error("the value of the subject {0} must be 1 to 64 characters of A-Z a-z 0-9 _ . : + / = -")]
     Value(SubjectName),
     /// A caller named `user`, which is not a subject that callers name.
-    #[error("user is not a subject: the order itself names its user")]
+    #[error("user is not allowed as a subject: the order itself already names the user")]
     User,
     /// A caller named the same subject twice.
-    #[error("{0} is named twice")]
+    #[error("the subject {0} is named twice: name each subject once")]
     Twice(SubjectName),
     /// A caller named more subjects than [`MOST_SUBJECTS`].
     #[error("an order has at most {MOST_SUBJECTS} subjects")]
     TooMany,
 }
 
-/// The name of a limit or of the subject that it counts by, such as `phone`: 1 to 32 of `a-z 0-9 _`, beginning with a
-/// letter.
+/// The name of a limit, or of a subject such as `phone` for which a limit counts orders. The name has 1 to 32
+/// characters of `a-z 0-9 _` and begins with a letter.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SubjectName(String);
 
@@ -94,19 +94,20 @@ impl FromStr for SubjectName {
     }
 }
 
-/// The subjects that a caller names besides the user: `phone`, `address`, `device`. Values are compared byte by byte.
-/// They stay in Redis, in entries and in MySQL as long as the order, so send a keyed hash, not the number itself.
+/// The subjects that a caller names for an order in addition to the user, such as `phone`, `address` and `device`:
+/// limits count orders for each value. Values are compared byte by byte. The values stay in Redis, in entries and in
+/// MySQL for as long as the order stays there. So send a keyed hash, and not the phone number itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Subjects(Vec<(SubjectName, String)>);
 
 impl Subjects {
-    /// No subjects, for orders of vouchers without such limits.
+    /// Creates an empty list of subjects, for vouchers whose limits count only by user.
     #[must_use]
     pub const fn none() -> Self {
         Self(Vec::new())
     }
 
-    /// Adds a subject with its value.
+    /// Adds a subject (a name by which limits count orders, such as `phone`) with its value.
     ///
     /// # Errors
     /// See [`BadSubject`].
@@ -126,13 +127,13 @@ impl Subjects {
         }
     }
 
-    /// The names and values, in the order in which they were added.
+    /// The names and values of the subjects, in the order in which they were added.
     pub fn iter(&self) -> impl Iterator<Item = (&SubjectName, &str)> {
         self.0.iter().map(|(name, value)| (name, value.as_str()))
     }
 }
 
-/// The subject that a limit counts by.
+/// The subject for which a limit counts orders, such as each user or each phone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Subject {
     /// All orders, counted together as one.
@@ -165,7 +166,7 @@ impl FromStr for Subject {
     }
 }
 
-/// The time window in which a limit counts.
+/// The time window in which a limit counts, such as a day or the whole sale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Window {
     /// A single order: the limit is on its units.
@@ -182,14 +183,15 @@ pub enum Window {
         /// The offset from UTC in seconds, positive east of Greenwich.
         offset_s: i32,
     },
-    /// A fixed number of seconds. Each window begins at a multiple of it in Unix time.
+    /// A fixed number of seconds. Each window begins at a multiple of this number in Unix time.
     Seconds(NonZeroU32),
 }
 
-/// The amount that a rule allows.
+/// The kind of a rule, with the amount that the rule allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuleKind {
-    /// The maximum orders and units in a window. None: no maximum. For [`Window::Order`], only units count.
+    /// The maximum orders and units in a window. `None` if there is no maximum. For [`Window::Order`], only units
+    /// count.
     Limit {
         /// The window in which the limit counts.
         window: Window,
@@ -208,22 +210,22 @@ pub enum RuleKind {
     },
 }
 
-/// A limit or a rate of a voucher or a campaign.
+/// A rule of a voucher or a campaign: a limit on orders or units, or a rate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// The number of this definition. Counts under another number belong to another limit.
+    /// The number of the rule. If a rule is defined anew, it gets another number, and its counters begin at 0.
     pub number: NonZeroU32,
-    /// The name that refusals give.
+    /// The name of the rule, which refusals report.
     pub name: SubjectName,
-    /// The subject that the rule counts by.
+    /// The subject for which the rule counts, such as each user or each phone.
     pub subject: Subject,
-    /// The amount that the rule allows.
+    /// The kind of the rule, with the amount that the rule allows.
     pub kind: RuleKind,
 }
 
 impl Rule {
-    /// Whether the counts of `other` also count for this rule: both have the same subject and the same window, whatever
-    /// amount they allow.
+    /// Whether the counters of the rule `other` are valid for this rule. Both rules must have the same subject and the
+    /// same window, but may allow different amounts.
     #[must_use]
     pub fn counts_as(&self, other: &Self) -> bool {
         let is_same_kind = match (self.kind, other.kind) {
@@ -257,7 +259,8 @@ impl fmt::Display for Rule {
     }
 }
 
-/// The text of the field `rules` in the hash of limits of a voucher, with its campaign, or of a campaign itself.
+/// The text of the field `rules` in Redis: the limits of a campaign, or the limits of a voucher and the id of its
+/// campaign.
 #[must_use]
 pub fn rules_text(owner: LimitOwner, campaign: Option<CampaignId>, rules: &[Rule]) -> String {
     let (slots, campaign) = match owner {
@@ -269,33 +272,33 @@ pub fn rules_text(owner: LimitOwner, campaign: Option<CampaignId>, rules: &[Rule
     format!("{slots} {campaign};{}", rules.join(";"))
 }
 
-/// Whether these limits of a voucher give a user several slots: a voucher's own limit on the orders of a user replaces
-/// "one order for each user".
+/// Whether the given limits allow a user several orders of a voucher at the same time. This is the case if one of the
+/// limits is the voucher's own limit on the orders of a user, which replaces "one order for each user".
 #[must_use]
 pub fn gives_slots(rules: &[Rule]) -> bool {
     let counts_orders = |kind: &RuleKind| matches!(kind, RuleKind::Limit { window, orders: Some(_), .. } if *window != Window::Order);
     rules.iter().any(|rule| rule.subject == Subject::User && counts_orders(&rule.kind))
 }
 
-/// The limit that refuses an order.
+/// The limit that refuses an order, and the number of orders or units that it still allows.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LimitReached {
-    /// The name of the limit; `slots` if the user holds as many orders as there are slots.
+    /// The name of the limit. The name is `slots` if the user already has the maximum number of orders at one time.
     pub name: String,
-    /// The orders that are left in the window. None: the limit does not count orders.
+    /// The number of orders that the limit still allows in its window. `None` if the limit does not count orders.
     pub orders_left: Option<u64>,
-    /// The units that are left in the window. None: the limit does not count units.
+    /// The number of units that the limit still allows in its window. `None` if the limit does not count units.
     pub units_left: Option<u64>,
-    /// The start of the next window, in Unix milliseconds. None: there is no next window.
+    /// The start of the limit's next window, in Unix milliseconds. `None` if there is no next window.
     pub opens_ms: Option<i64>,
 }
 
-/// The rate that refuses an order.
+/// The rate (the number of orders that are allowed in a time span) that refuses an order.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RateReached {
-    /// The name of the rate.
+    /// The name of the rate that refuses the order.
     pub name: String,
-    /// The milliseconds after which the rate admits the next order.
+    /// The time in milliseconds after which the rate allows the next order.
     pub retry_ms: u64,
 }
 

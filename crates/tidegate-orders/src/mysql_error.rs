@@ -94,7 +94,7 @@ pub(crate) fn is_unknown_database(error: &sqlx::Error) -> bool {
     number_of(error) == Some(UNKNOWN_DATABASE)
 }
 
-/// Whether the server knows no table of this name.
+/// Whether the error says that a table does not exist.
 #[must_use]
 pub fn is_missing_table(error: &sqlx::Error) -> bool {
     number_of(error) == Some(NO_SUCH_TABLE)
@@ -105,14 +105,15 @@ pub(crate) fn is_not_migrated(error: &sqlx::Error) -> bool {
     matches!(number_of(error), Some(NO_SUCH_TABLE | NO_SUCH_COLUMN))
 }
 
-/// The hint to append to the text of an error. Empty unless the schema is older than the program.
+/// The hint that the schema must be migrated first, to append to the text of an error. The hint is empty if the schema
+/// is as new as the program.
 #[must_use]
 pub fn migration_hint(error: &sqlx::Error) -> &'static str {
     if is_not_migrated(error) { NOT_MIGRATED } else { "" }
 }
 
-/// Whether the server rolled the transaction back because transactions waited for each other in a circle. The same
-/// transaction may succeed next time.
+/// Whether the error is a deadlock: transactions waited for each other, and the server rolled one of them back. A
+/// repeated transaction may succeed.
 #[must_use]
 pub fn is_deadlock(error: &sqlx::Error) -> bool {
     number_of(error) == Some(DEADLOCK)

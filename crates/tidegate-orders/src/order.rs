@@ -19,7 +19,7 @@ pub enum BadNumber {
     #[error("is empty")]
     Empty,
     /// The text has characters other than the digits 0-9, such as signs or spaces.
-    #[error("is not made of decimal digits only")]
+    #[error("has characters other than decimal digits")]
     NotDecimal,
     /// The number begins with a zero, such as `007`: two texts for one number would be two orders for one user.
     #[error("begins with a zero")]
@@ -57,10 +57,10 @@ macro_rules! decimal {
         pub struct $name(NonZeroI64);
 
         impl $name {
-            /// The largest value that is allowed.
+            /// The largest valid value of the number.
             pub const MAX: i64 = $max;
 
-            /// Parses decimal digits without sign, padding or spaces.
+            /// Parses the number from decimal digits without sign, padding or spaces.
             ///
             /// # Errors
             /// Fails if the text is anything else, or the number is not within `1 ..= MAX`.
@@ -68,7 +68,7 @@ macro_rules! decimal {
                 parse_decimal(text, Self::MAX).map(Self)
             }
 
-            /// The number itself, `1 ..= MAX`.
+            /// Returns the number, from 1 to `MAX`, as an integer.
             #[must_use]
             pub const fn get(self) -> i64 {
                 self.0.get()
@@ -126,22 +126,22 @@ macro_rules! decimal {
 }
 
 decimal!(
-    /// Identifies an order; chosen by the producer, unique, `1 ..= 2^63-1`.
+    /// The id of an order: a unique number that the producer chooses, `1 ..= 2^63-1`.
     OrderId,
     i64::MAX
 );
 decimal!(
-    /// Identifies a user, `1 ..= 2^63-1`.
+    /// The id of a user: a number, `1 ..= 2^63-1`.
     UserId,
     i64::MAX
 );
 decimal!(
-    /// Identifies a voucher, the thing on sale, `1 ..= 2^63-1`.
+    /// The id of a voucher, which is the item on sale: a number, `1 ..= 2^63-1`.
     VoucherId,
     i64::MAX
 );
 decimal!(
-    /// Identifies a campaign: vouchers that are sold under common limits, `1 ..= 2^63-1`.
+    /// The id of a campaign, which is a group of vouchers that are sold under common limits: a number, `1 ..= 2^63-1`.
     CampaignId,
     i64::MAX
 );
@@ -151,35 +151,38 @@ decimal!(
     10_000
 );
 decimal!(
-    /// The number of an order among those that a user may have for one voucher, `1 ..= 2^31-1`.
+    /// The number of an order among the orders that a user may have for one voucher, `1 ..= 2^31-1`.
     Slot,
     i32::MAX as i64
 );
 
 impl Quantity {
-    /// One unit, which an entry without a quantity means.
+    /// A quantity of one unit, the default for an entry without a quantity.
     pub const ONE: Self = Self(NonZeroI64::new(1).unwrap());
 }
 
 impl Slot {
-    /// The first slot, which an entry without a slot means.
+    /// The first slot, for entries that state no slot. A slot is a number, from 1, that tells a user's live orders of
+    /// one voucher apart.
     pub const FIRST: Self = Self(NonZeroI64::new(1).unwrap());
 }
 
-/// An order, as an entry of the stream holds it.
+/// An order, with the values of its stream entry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Order {
     /// The id of the order.
     pub id: OrderId,
-    /// The user who bought.
+    /// The user who placed the order.
     pub user: UserId,
-    /// The voucher that was bought.
+    /// The voucher that the order is for.
     pub voucher: VoucherId,
     /// The number of units in the order.
     pub quantity: Quantity,
-    /// The slot of the order among the user's orders for this voucher.
+    /// The number, from 1, that tells the user's live orders of this voucher apart. MySQL allows only one order for
+    /// each voucher, user and slot.
     pub slot: Slot,
-    /// The uses of limits that the entry states. None: the program that admitted the order knows no limits.
+    /// The limits that the order counts against, as its entry states them. `None` if the program that admitted the
+    /// order knows no limits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uses: Option<Uses>,
 }

@@ -16,7 +16,7 @@ use crate::{
     partition::WRONG_PARTITION,
 };
 
-/// Every reason for which the entry of an order becomes a dead letter.
+/// All reasons for which the entry of an order becomes a dead letter.
 pub const REASONS_OF_DEATH: [&str; 11] = [
     "missing_field",
     "duplicate_field",
@@ -31,7 +31,7 @@ pub const REASONS_OF_DEATH: [&str; 11] = [
     "killed_worker",
 ];
 
-/// Every kind of cause for which the entry of an order may wait.
+/// All kinds of causes for which the entry of an order can wait for a later try.
 pub const KINDS_OF_CAUSES: [&str; 10] = [
     "user_lock",
     "voucher_row",
@@ -45,13 +45,13 @@ pub const KINDS_OF_CAUSES: [&str; 10] = [
     "killed_worker",
 ];
 
-/// The outcomes of events that are counted; all rejections count as one.
+/// The outcomes of events that have a counter. All rejections count as one outcome.
 pub const EVENT_OUTCOMES: [&str; 4] = ["applied", "unchanged", "refund_due", "rejected"];
 
 /// The numbers of events of each kind, by outcome.
 type EventCounts = [[AtomicU64; EVENT_OUTCOMES.len()]; EventKind::ALL.len()];
 
-/// Counters of orders by their verdicts, added up batch by batch.
+/// Counters of orders by the decision on the order: written, refused or waiting. The counters grow with each batch.
 #[derive(Debug)]
 pub struct OrderCounters {
     created: AtomicU64,
@@ -66,22 +66,23 @@ pub struct OrderCounters {
     writings: Histogram,
 }
 
-/// The counts of orders at one moment, or of one batch.
+/// The numbers of orders by the decision on the order: written, refused or waiting, in total or in one batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct OrderCounts {
-    /// Orders that were written to MySQL.
+    /// The number of orders that were written to MySQL.
     pub created: u64,
-    /// Orders that had been written before.
+    /// The number of orders that were already in MySQL.
     pub already_there: u64,
-    /// Orders that were refused because their user has one.
+    /// The number of orders that were refused because their user already has an order.
     pub user_has_order: u64,
-    /// Orders that were refused because the stock does not cover them.
+    /// The number of orders that were refused because the stock in MySQL was too small.
     pub out_of_stock: u64,
-    /// Times that an order had to wait because another worker held its user's lock.
+    /// The number of times that an order had to wait because another worker had locked its user.
     pub lock_refused: u64,
-    /// Times that an order had to wait because another transaction held rows of its voucher.
+    /// The number of times that an order had to wait because another transaction had locked the row of its voucher.
     pub contended: u64,
-    /// Uses of limits by the orders that were written, one for each limit that counts an order.
+    /// The total number of limits that the written orders count against. An order that counts against two limits counts
+    /// twice.
     pub limit_uses: u64,
 }
 
@@ -117,7 +118,7 @@ impl OrderCounts {
         }
     }
 
-    /// The number of refused orders, for any reason.
+    /// The number of orders that were refused, for all reasons together.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.user_has_order + self.out_of_stock
@@ -144,7 +145,7 @@ impl OrderCounters {
         self.events[kind as usize][outcome].fetch_add(1, Relaxed);
     }
 
-    /// The recorded events: their kind, their outcome and their number.
+    /// The numbers of recorded events, by kind and outcome.
     pub fn events(&self) -> impl Iterator<Item = (EventKind, &'static str, u64)> {
         EventKind::ALL.into_iter().flat_map(|kind| {
             let counts = EVENT_OUTCOMES.iter().zip(&self.events[kind as usize]);
@@ -195,7 +196,7 @@ impl OrderCounters {
         self.lock_refused.fetch_add(orders as u64, Relaxed);
     }
 
-    /// Reads the present values of the counters.
+    /// Reads the current values of the counters.
     #[must_use]
     pub fn counts(&self) -> OrderCounts {
         OrderCounts {
@@ -209,13 +210,13 @@ impl OrderCounters {
         }
     }
 
-    /// The times that it took to lock the users of a batch.
+    /// Returns a histogram of the time that it takes to lock the users of a batch.
     #[must_use]
     pub fn lockings(&self) -> &Histogram {
         &self.lockings
     }
 
-    /// The times that it took to write the orders of a batch to MySQL.
+    /// Returns a histogram of the time that it takes to write the orders of a batch to MySQL.
     #[must_use]
     pub fn writings(&self) -> &Histogram {
         &self.writings

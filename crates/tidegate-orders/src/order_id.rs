@@ -19,22 +19,22 @@ use tokio::sync::Mutex;
 
 use crate::{order::OrderId, scripts::RedisStore};
 
-/// 2022-01-01T00:00:00Z as Unix time in seconds.
+/// The start of the time in order ids, 2022-01-01T00:00:00Z, as Unix time in seconds.
 pub const EPOCH_SECONDS: i64 = 1_640_995_200;
 
 const SEQUENCE_BITS: u32 = 32;
 const MAX_SECONDS: i64 = (1 << 31) - 1;
 const MAX_SEQUENCE: i64 = (1 << SEQUENCE_BITS) - 1;
 const SECONDS_OF_A_DAY: i64 = 86_400;
-#[expect(clippy::reversed_empty_ranges, reason = "it is to be empty")]
+#[expect(clippy::reversed_empty_ranges, reason = "this range must be empty")]
 const NONE_LEFT: RangeInclusive<i64> = 1..=0;
 
-/// The reason why there is no order id.
+/// The reason why no order id can be made.
 #[derive(Debug, thiserror::Error)]
 pub enum OrderIdError {
     /// The clock is before 2022, or too late for 31 bits (after 2090-01-19).
     #[error(
-        "order ids hold 0 ..= {MAX_SECONDS} seconds since 2022-01-01T00:00:00Z, and the clock is at {seconds}: check the clock"
+        "the clock shows {seconds} s since 2022-01-01T00:00:00Z, but an order id holds 0 to {MAX_SECONDS} s: correct the clock"
     )]
     SecondsOutOfRange {
         /// The seconds since 2022-01-01T00:00:00Z.
@@ -42,7 +42,7 @@ pub enum OrderIdError {
     },
     /// More than 2^32-1 ids on one day, or another program set the counter to a wrong value.
     #[error(
-        "order ids hold a sequence of 1 ..= {MAX_SEQUENCE}, and the next one is {sequence}: check the counter of the day"
+        "the next sequence of an order id is {sequence}, but an id holds 1 to {MAX_SEQUENCE}: check the day's counter in Redis"
     )]
     SequenceOutOfRange {
         /// The sequence that is out of range.
@@ -51,7 +51,7 @@ pub enum OrderIdError {
     /// The clock went back to a day before that of the current block. The allocator no longer knows the sequence of
     /// that day, so it might give out an id twice.
     #[error(
-        "the clock went back from {block_day} to {today}: no order ids until it reaches {block_day} again; check the clock"
+        "the clock went back from {block_day} to {today}: correct the clock; before {block_day}, no order ids are made"
     )]
     ClockWentBack {
         /// The day of the current block, `yyyy:MM:dd`.
@@ -70,7 +70,7 @@ impl From<fred::error::Error> for OrderIdError {
     }
 }
 
-/// Makes an id from the seconds since 2022-01-01T00:00:00Z and the sequence of that day.
+/// Makes an order id from the number of seconds since 2022-01-01T00:00:00Z and the sequence number within the day.
 ///
 /// # Errors
 /// If the seconds do not fit into 31 bits, or the sequence is not within `1 ..= 2^32-1`.
@@ -85,19 +85,21 @@ pub fn compose(seconds: i64, sequence: i64) -> Result<OrderId, OrderIdError> {
     OrderId::try_from(id).map_err(|_| OrderIdError::SequenceOutOfRange { sequence })
 }
 
-/// The seconds since 2022-01-01T00:00:00Z and the sequence in an id that [`compose`] made.
+/// Splits an order id that [`compose`] made: the seconds since 2022-01-01T00:00:00Z, and the sequence number within the
+/// day.
 #[must_use]
 pub const fn decompose(id: OrderId) -> (i64, i64) {
     (id.get() >> SEQUENCE_BITS, id.get() & MAX_SEQUENCE)
 }
 
-/// The day of an id that [`compose`] made, in days since 1970-01-01.
+/// The day of an order id that [`compose`] made, in days since 1970-01-01.
 #[must_use]
 pub const fn day_of(id: OrderId) -> i64 {
     (decompose(id).0 + EPOCH_SECONDS).div_euclid(SECONDS_OF_A_DAY)
 }
 
-/// The range of ids that may be made on a day. The day is counted from 1970-01-01. None: no id can be of that day.
+/// The range of order ids that can be made on a day, which is given in days since 1970-01-01. `None` if no order id can
+/// have this day.
 #[must_use]
 pub fn ids_of(day: i64) -> Option<RangeInclusive<i64>> {
     let first = day.checked_mul(SECONDS_OF_A_DAY)?.checked_sub(EPOCH_SECONDS)?;
@@ -106,7 +108,7 @@ pub fn ids_of(day: i64) -> Option<RangeInclusive<i64>> {
         .then_some((first << SEQUENCE_BITS)..=((last << SEQUENCE_BITS) | MAX_SEQUENCE))
 }
 
-/// Allocates order ids in blocks from the day's counter, so that most ids cost no round trip.
+/// Allocates order ids in blocks from the day's counter in Redis, so that most ids need no round trip.
 ///
 /// If a block is not used up at midnight or at the end of the process, its other ids are never given out. If the client
 /// sends an INCRBY twice, the ids of one block are never given out. Both gaps are harmless.
@@ -146,13 +148,13 @@ impl fmt::Debug for OrderIdAllocator {
 }
 
 impl OrderIdAllocator {
-    /// An allocator that reads the clock of this machine.
+    /// Creates an allocator that reads the clock of this machine.
     #[must_use]
     pub fn new(redis: RedisStore, block_size: NonZeroU32) -> Self {
         Self::with_clock(redis, block_size, Timestamp::now)
     }
 
-    /// An allocator that reads another clock.
+    /// Creates an allocator that reads the given clock.
     #[must_use]
     pub fn with_clock(
         redis: RedisStore,
@@ -163,7 +165,7 @@ impl OrderIdAllocator {
         Self { redis, block_size, clock: Box::new(clock), held: Mutex::new(held) }
     }
 
-    /// Gives out an id that no other caller gets.
+    /// Returns a new order id, which no other caller gets.
     ///
     /// # Errors
     /// If the clock or the sequence does not fit into an id, the clock went back to an earlier day, or Redis does not
@@ -225,7 +227,8 @@ impl OrderIdAllocator {
     }
 }
 
-/// The UTC day in the form that the key of its counter has: `yyyy:MM:dd`. `day` is counted from 1970-01-01.
+/// The UTC day in the form `yyyy:MM:dd`, which the key of the day's counter contains. `day` is the number of days since
+/// 1970-01-01.
 #[must_use]
 pub fn day_text(day: i64) -> String {
     let day = Timestamp::from_second(day * SECONDS_OF_A_DAY).unwrap_or_default();

@@ -14,7 +14,7 @@ use crate::{
     },
 };
 
-/// The state of an order, as callers get it.
+/// The state of an order, as the HTTP API returns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OrderState {
@@ -49,7 +49,7 @@ pub enum OrderState {
 }
 
 impl OrderState {
-    /// All states of an order.
+    /// All states that an order can have.
     pub const ALL: [Self; 14] = [
         Self::Waiting,
         Self::Confirmed,
@@ -67,7 +67,7 @@ impl OrderState {
         Self::Unknown,
     ];
 
-    /// Derives the state from the place of the order and from its history in MySQL.
+    /// Derives the state of an order from where the order is (its [`OrderStatus`]) and from its history in MySQL.
     #[must_use]
     pub fn of(status: OrderStatus, history: &History) -> Self {
         match status {
@@ -97,7 +97,7 @@ impl OrderState {
         }
     }
 
-    /// The word for this state in JSON and in text.
+    /// The word for this state of an order, in JSON and in text.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -118,7 +118,8 @@ impl OrderState {
         }
     }
 
-    /// Whether the state is final for the caller, unless an operator intervenes or a late payment comes.
+    /// Whether the caller need not ask again for the state of the order. An operator or a late payment may still change
+    /// the order.
     #[must_use]
     pub const fn is_final(self) -> bool {
         match self {
@@ -140,15 +141,15 @@ impl OrderState {
     }
 }
 
-/// The row of this history as a [`RowFact`].
+/// Returns the order's row in its history as a [`RowFact`].
 #[must_use]
 pub fn row_fact(history: &History) -> RowFact {
     let state = |row: Row| RowState::of(row.has_slot.then_some(1), Some(row.status));
     history.row.map_or(RowFact::None, |row| RowFact::Own(state(row)))
 }
 
-/// Whether the order was cancelled or expired at some time. A later payment may have changed its status, but
-/// does not make it valid.
+/// Whether the order was cancelled or expired at some time. If a payment came later, the order's status is different
+/// now, but the order stays invalid.
 #[must_use]
 pub fn was_cancelled(history: &History) -> bool {
     let is_now = history.row.is_some_and(|row| matches!(row.status, CANCELLED | REFUNDING) && !row.has_slot);

@@ -8,27 +8,27 @@ use serde::Serialize;
 
 use crate::row_state::RowState;
 
-/// The facts that are known about one order. An absent fact was searched and not found; the last two fields say what
-/// could not be searched.
+/// The facts that MySQL and Redis hold about one order. If a fact is absent, it was searched and not found. The last
+/// two fields say whether both stores could be searched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OrderFacts {
-    /// The row of MySQL that has the order's id.
+    /// The row in MySQL that has the id of the order.
     pub row: RowFact,
-    /// Whether MySQL holds a refusal of the order.
+    /// Whether MySQL holds a row which says that the order was refused.
     pub is_refused: bool,
-    /// The fact in the journal of the order's voucher.
+    /// The note about the order in the voucher's journal, a Redis hash with a note for each order.
     pub journal: JournalFact,
-    /// The order's entry in the stream. If there are several, an entry that must still be handled.
+    /// The order's entry in the stream. If there are several entries, this is an entry that workers must still handle.
     pub entry: EntryFact,
-    /// The order's dead letter. If there are several, the latest.
+    /// The order's dead letter. If there are several dead letters, this is the newest letter.
     pub letter: LetterFact,
-    /// Whether MySQL has answered.
+    /// Whether MySQL answered, so that its facts are known.
     pub is_mysql_read: bool,
-    /// Whether all of Redis was searched where the order could be.
+    /// Whether every key in Redis was searched that could contain the order.
     pub is_redis_searched: bool,
 }
 
-/// The row of MySQL that has an order's id.
+/// Whether MySQL has a row with the order's id, and whether the row is the order's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowFact {
     /// No row has the order's id.
@@ -39,7 +39,7 @@ pub enum RowFact {
     Other,
 }
 
-/// The fact in the journal of a voucher about an order's id.
+/// The note about an order in the voucher's journal, a Redis hash with a note for each order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JournalFact {
     /// The journal holds nothing about the id, or does not exist.
@@ -57,15 +57,15 @@ pub enum JournalFact {
 pub enum EntryFact {
     /// No entry with the order was found.
     None,
-    /// No worker has read it.
+    /// No worker has read the entry.
     Undelivered,
-    /// A consumer has read it and has not acknowledged it.
+    /// A consumer has read the entry and has not acknowledged it.
     Pending(ConsumerFact),
     /// The entry is acknowledged, or its payload is gone: no worker handles it again.
     Settled,
 }
 
-/// The process of the consumer that holds a pending entry.
+/// Whether the process of the consumer that holds a pending entry is alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConsumerFact {
     /// The process has a heartbeat.
@@ -76,14 +76,14 @@ pub enum ConsumerFact {
     Unread,
 }
 
-/// The dead letter that carries an order.
+/// What a dead letter with the order's id says about the order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LetterFact {
     /// No dead letter carries the order.
     None,
     /// A worker or an operator buried this order.
     Order,
-    /// Its entry was buried because another order has its id.
+    /// The entry of the order was buried because another order has the same id.
     IdTaken,
     /// The letter was buried and holds no order.
     NoOrder,
@@ -91,19 +91,19 @@ pub enum LetterFact {
     Foreign,
 }
 
-/// The reason of a dead letter whose order id belongs to another order.
+/// The reason of a dead letter whose order has an id that already belongs to another order.
 pub const ID_TAKEN: &str = "id_taken";
 
 impl LetterFact {
-    /// The fact of a letter that holds an order, by its reason.
+    /// Derives from the reason of a dead letter what it says about its order.
     #[must_use]
     pub fn of_reason(reason: &str) -> Self {
         if reason == ID_TAKEN { Self::IdTaken } else { Self::Order }
     }
 }
 
-/// The place of an order, sorted from the best to the worst. An order that came in several entries is where the best of
-/// them is.
+/// Where an order is: in MySQL, in the stream, among the dead letters or nowhere. The values are sorted from the best
+/// to the worst, and if an order came in several entries, the best counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OrderStatus {
@@ -133,7 +133,7 @@ pub enum OrderStatus {
     Unknown,
 }
 
-/// The action that can be taken about an order.
+/// The action that an operator can take about an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Advice {
     /// Do nothing: the order is where it belongs, or gets there when its entry is handled.
@@ -153,7 +153,7 @@ pub enum Advice {
 }
 
 impl OrderFacts {
-    /// The facts if everything was read and nothing was found.
+    /// The facts about an order if both stores were searched and nothing was found.
     pub const NOTHING: Self = Self {
         row: RowFact::None,
         is_refused: false,
@@ -164,7 +164,7 @@ impl OrderFacts {
         is_redis_searched: true,
     };
 
-    /// Decides where the order is.
+    /// Decides from the facts where the order is.
     ///
     /// MySQL comes first: a row or a refusal counts, whatever the stream still holds. Next comes an entry that is still
     /// to be handled, and then the place where the order came to rest. An order is lost only if it was searched
@@ -203,8 +203,8 @@ impl OrderFacts {
         }
     }
 
-    /// Decides what can be done about the order itself. If a consumer is gone and another worker must take its entry
-    /// over, that does not concern a single order.
+    /// Decides which action an operator can take about the order. If the consumer of the order's entry is dead, the
+    /// operator needs another action too. That action is not part of this advice.
     #[must_use]
     pub fn advice(&self) -> Advice {
         match self.status() {
@@ -282,7 +282,7 @@ impl From<RowState> for OrderStatus {
 }
 
 impl OrderStatus {
-    /// The word for this status in JSON, in traces and in tables.
+    /// The word for where an order is, as JSON, traces and tables contain it.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {

@@ -7,17 +7,18 @@ use tidegate_stream::DeadLetterReason;
 
 use crate::order::{OrderId, VoucherId};
 
-/// The maximum number of partitions: an order id tells them apart by the lowest six bits of its sequence.
+/// The maximum number of partitions. The lowest six bits of an order id's sequence are the index of the partition.
 pub const MOST_PARTITIONS: usize = 1 << BITS;
 /// The bits of an order id's sequence that hold the index of the partition.
 const BITS: u32 = 6;
 /// The longest tag, in bytes. A tag comes before every key, so it should be short.
 const TAG_MAX: usize = 32;
-/// The reason of a dead letter whose entry was in the stream of another partition than its voucher's.
+/// The reason of a dead letter whose entry was in the stream of the wrong partition: its voucher belongs to another
+/// partition.
 pub const WRONG_PARTITION: &str = "wrong_partition";
 
-/// Checks the tags of partitions, and returns what is wrong with them. An empty list of tags is right: the system has
-/// no partitions.
+/// Checks the tags (names) of partitions, and returns an error text if the tags are invalid. An empty list is valid:
+/// the system has no partitions.
 #[must_use]
 pub fn wrong_tags(tags: &[String]) -> Vec<String> {
     let is_tag = |tag: &String| {
@@ -37,7 +38,8 @@ pub fn wrong_tags(tags: &[String]) -> Vec<String> {
     wrong.into_iter().filter_map(|(is_wrong, why)| is_wrong.then_some(why)).collect()
 }
 
-/// A partition of a system, or the whole of a system without partitions.
+/// A part of the vouchers of a system, with its own stream of orders. A system without partitions counts as one
+/// partition.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Partition {
     /// The tags of all partitions, in their order; empty: the system has no partitions.
@@ -46,52 +48,55 @@ pub struct Partition {
 }
 
 impl Partition {
-    /// All partitions of a system with these tags. Without tags, the one partition is the whole system.
+    /// All partitions of a system with the given tags (names). Without tags, the only partition is the whole system.
     #[must_use]
     pub fn all(tags: &[String]) -> Vec<Self> {
         let tags: Arc<[String]> = tags.into();
         (0..tags.len().max(1)).map(|index| Self { tags: Arc::clone(&tags), index }).collect()
     }
 
-    /// The tag between the braces of its names. None: the system has no partitions.
+    /// The tag (name) of the partition. The partition's keys contain this tag in braces. `None` if the system has no
+    /// partitions.
     #[must_use]
     pub fn tag(&self) -> Option<&str> {
         self.tags.get(self.index).map(String::as_str)
     }
 
-    /// The tags of all partitions, in their order.
+    /// The tags (names) of all partitions, in the order of the list.
     #[must_use]
     pub fn tags(&self) -> &[String] {
         &self.tags
     }
 
-    /// The index of this partition in the list of tags, from 0 on.
+    /// The index of the partition in the list of all partitions, from 0.
     #[must_use]
     pub const fn index(&self) -> usize {
         self.index
     }
 
-    /// The prefix of all of its names: `{TAG}:`, or nothing.
+    /// The prefix of all keys of the partition: `{TAG}:`, or an empty text in a system without partitions.
     #[must_use]
     pub fn prefix(&self) -> String {
         self.tag().map_or_else(String::new, |tag| format!("{{{tag}}}:"))
     }
 
-    /// Whether a voucher belongs to this partition: it belongs to `tags[voucherId mod P]`.
+    /// Whether a voucher belongs to this partition. A voucher belongs to the partition `tags[voucherId mod P]`, where P
+    /// is the number of partitions.
     #[must_use]
     pub fn owns(&self, voucher: VoucherId) -> bool {
         Self::index_of(voucher, self.tags.len()) == self.index
     }
 
-    /// The index of the partition that a voucher belongs to, among `partitions` partitions.
+    /// The index of the partition that a voucher belongs to, in a list of `partitions` partitions.
     #[must_use]
     pub fn index_of(voucher: VoucherId, partitions: usize) -> usize {
         let partitions = i64::try_from(partitions.max(1)).unwrap_or(i64::MAX);
         usize::try_from(voucher.get() % partitions).unwrap_or(0)
     }
 
-    /// SQL that follows other conditions of a WHERE: it selects the rows whose vouchers belong to this partition. Empty
-    /// in a system without partitions. `column` holds the voucher.
+    /// An SQL condition that selects the rows whose vouchers belong to this partition. The condition begins with AND,
+    /// for the end of a WHERE. In a system without partitions, the condition is empty. `column` is the column with the
+    /// voucher.
     #[must_use]
     pub fn condition(&self, column: &str) -> String {
         match self.tags.len() {
@@ -109,19 +114,19 @@ impl Partition {
         self.first_code().saturating_add(i64::try_from(place).unwrap_or(0))
     }
 
-    /// The code of the vouchers that belong to this partition.
+    /// The number that marks rows of this partition in MySQL, in the column `partition_code`.
     #[must_use]
     pub fn code(&self) -> i64 {
         self.first_code().saturating_add(self.low_bits())
     }
 
-    /// The codes of all partitions in this list.
+    /// The numbers that mark the rows of each partition of the system in MySQL.
     #[must_use]
     pub fn codes(&self) -> RangeInclusive<i64> {
         self.first_code()..=self.first_code() + self.partitions() - 1
     }
 
-    /// SQL for the code of the voucher in `column`.
+    /// The SQL expression for the number of the partition that owns the voucher in `column`.
     #[must_use]
     pub fn code_in_sql(&self, column: &str) -> String {
         format!("{} + {column} % {}", self.first_code(), self.partitions())
@@ -136,20 +141,21 @@ impl Partition {
         i64::try_from(self.tags.len().max(1)).unwrap_or(1)
     }
 
-    /// The reason why this partition must not handle an entry of a voucher. None: the voucher belongs to this
-    /// partition.
+    /// The reason why this partition must not handle an entry of the given voucher. `None` if the voucher belongs to
+    /// this partition.
     #[must_use]
     pub fn refuses(&self, voucher: VoucherId) -> Option<DeadLetterReason> {
         if self.owns(voucher) {
             return None;
         }
         let own = &self.tags[Self::index_of(voucher, self.tags.len())];
-        let error = format!("voucher {voucher} belongs to the partition {{{own}}}, and this is {self}");
+        let error = format!("voucher {voucher} belongs to partition {{{own}}}, but this partition is {self}");
         Some(DeadLetterReason { reason: WRONG_PARTITION, error })
     }
 
-    /// The sequence of an order id, made of the number that the day's counter of this partition has given: `64 n +
-    /// index`. So no two partitions make the same id. In a system without partitions, it is the number itself.
+    /// The sequence number in an order id, made from `n`, a number from this partition's counter of the day: `64 n +
+    /// index`. The index of the partition keeps two partitions from making the same id. In a system without partitions,
+    /// the result is `n`.
     #[must_use]
     pub fn sequence(&self, number: i64) -> i64 {
         match self.tag() {
@@ -158,7 +164,8 @@ impl Partition {
         }
     }
 
-    /// The number of the day's counter that makes this sequence. None: another partition made it.
+    /// The number of the day's counter from which the sequence number in an order id was made. `None` if another
+    /// partition made it.
     #[must_use]
     pub fn number(&self, sequence: i64) -> Option<i64> {
         match self.tag() {
@@ -167,8 +174,8 @@ impl Partition {
         }
     }
 
-    /// The index of the partition that an order id names. It is only a hint, because a producer may make its ids in
-    /// another way.
+    /// The index of the partition that an order id names. The index is only a hint, because a producer may make its ids
+    /// in another way.
     #[must_use]
     pub fn index_in(order: OrderId) -> usize {
         usize::try_from(order.get() & ((1 << BITS) - 1)).unwrap_or(0)
@@ -211,7 +218,7 @@ mod tests {
         }
         let why = partitions[0].refuses(voucher(1)).unwrap();
         assert_eq!(why.reason, WRONG_PARTITION);
-        assert_eq!(why.error, "voucher 1 belongs to the partition {1}, and this is {3}");
+        assert_eq!(why.error, "voucher 1 belongs to partition {1}, but this partition is {3}");
         assert!(partitions[1].refuses(voucher(1)).is_none());
     }
 

@@ -38,7 +38,7 @@ use crate::{
 /// The interval at which the log says that Redis refuses results.
 const SAID_EVERY: Duration = Duration::from_secs(60);
 
-/// Publishes results to the results stream. Clones share their counters.
+/// The publisher of order results to the results stream. Clones share their counters.
 #[derive(Clone, Debug)]
 pub struct Publisher {
     pool: Pool,
@@ -50,27 +50,28 @@ pub struct Publisher {
     said: Arc<Mutex<Option<Instant>>>,
 }
 
-/// The current time for [`OrderResult::at_ms`], in Unix milliseconds.
+/// The current time in Unix milliseconds, for [`OrderResult::at_ms`].
 #[must_use]
 pub fn now_ms() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The outcome of an attempt to publish results that MySQL remembers.
+/// The outcome of an attempt to publish results that MySQL stores because Redis refused them before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remembered {
-    /// MySQL remembers no results now.
+    /// MySQL stores no results for a later try.
     None,
-    /// Some results were published now. There may be more.
+    /// Some results were published now. MySQL may store more results.
     Published,
     /// Redis still refuses the results.
     Refused,
 }
 
 impl Publisher {
-    /// A publisher that appends the results that `published` includes to the stream `key`. It stores results that Redis
-    /// refuses in the database behind `mysql`. A statement there takes no longer than `timeout`.
+    /// Creates a publisher that appends results to the stream `key`. `published` selects which results it publishes. If
+    /// Redis refuses results, the publisher stores them in the database behind `mysql`, with `timeout` as the longest
+    /// time of a statement.
     #[must_use]
     pub fn new(
         pool: Pool,
@@ -89,27 +90,27 @@ impl Publisher {
         }
     }
 
-    /// The same publisher, for one partition of a system. Results that MySQL remembers for other partitions are left to
-    /// those.
+    /// Returns a copy of the publisher for one partition of a system. Of the results that MySQL stores for a later try,
+    /// the copy publishes only results of this partition.
     #[must_use]
     pub fn of_partition(self, partition: Partition) -> Self {
         Self { unpublished: self.unpublished.of_partition(partition), ..self }
     }
 
-    /// The same publisher, with other connections to MySQL.
+    /// Returns a copy of the publisher with other connections to MySQL.
     #[must_use]
     pub fn over(self, mysql: MySqlPool) -> Self {
         Self { unpublished: self.unpublished.over(mysql), ..self }
     }
 
-    /// The setting that selects which results it publishes.
+    /// The setting that selects which results the publisher publishes.
     #[must_use]
     pub fn published(&self) -> Published {
         self.published
     }
 
-    /// Publishes the result of an entry that is buried for this reason. If such results are not published, or the entry
-    /// does not name its order, it publishes nothing.
+    /// Publishes the result of an entry that is buried: moved to the dead letters for the given reason. If the
+    /// publisher does not publish such results, or if the entry does not name its order, the call does nothing.
     ///
     /// # Errors
     /// As [`Publisher::publish`].
@@ -123,14 +124,14 @@ impl Publisher {
         self.publish(result.filter(|result| self.published.includes(result.state)).as_slice()).await
     }
 
-    /// The counters of the results that it has published and remembered.
+    /// The counters of the results that the publisher has published, and of the results that it has stored in MySQL.
     #[must_use]
     pub fn counters(&self) -> &Arc<ResultCounters> {
         &self.counters
     }
 
-    /// Publishes results in one round trip, or stores them in MySQL if Redis refuses them. Without results, it sends no
-    /// call.
+    /// Publishes results in one round trip. If Redis refuses results, the call stores them in MySQL. Without results,
+    /// the call sends no command.
     ///
     /// # Errors
     /// If a store does not answer. Each result may be published or not, and must be published again.
@@ -161,7 +162,7 @@ impl Publisher {
         Ok(())
     }
 
-    /// Counts the results that MySQL remembers, up to 10,000.
+    /// Counts the results that MySQL stores for a later try. The count stops at 10,000.
     ///
     /// # Errors
     /// If MySQL does not answer.
@@ -169,8 +170,8 @@ impl Publisher {
         self.unpublished.count().await
     }
 
-    /// Publishes some of the results that MySQL remembers, oldest first. Several processes may do this at the same
-    /// time.
+    /// Publishes some of the results that MySQL stores because Redis refused them, oldest first. Several processes may
+    /// do this at the same time.
     ///
     /// # Errors
     /// If a store does not answer. Results that were published but not deleted are published again.
@@ -186,7 +187,7 @@ impl Publisher {
             self.counters.published(state);
         }
         if !states.is_empty() {
-            tracing::info!(count = states.len(), "results published that Redis had refused before");
+            tracing::info!(count = states.len(), "results that Redis had refused before are now published");
         }
         match refused {
             Some(why) => {
@@ -233,7 +234,7 @@ impl Publisher {
         *said = Some(Instant::now());
         tracing::error!(
             count, key = self.key, error = %why,
-            "Redis does not take results: they are remembered in MySQL, in tidegate_unannounced_result, and published later; \
+            "Redis does not take results: the table tidegate_unannounced_result keeps the results until Redis takes them; \
              see docs/runbook/results-are-not-published.md"
         );
     }
@@ -250,6 +251,6 @@ fn appended(reply: Value, count: usize) -> Result<(usize, Option<RedisError>), O
         (Some(appended), Some(text)) if appended < count => {
             Ok((appended, Some(RedisError::from(Error::new(ErrorKind::Unknown, text)))))
         }
-        _ => Err(Outage::new("Redis", format!("publish.lua answered {count} results with {reply:?}"))),
+        _ => Err(Outage::new("Redis", format!("publish.lua replied {reply:?} to {count} results"))),
     }
 }

@@ -34,14 +34,14 @@ pub use self::{
 };
 use crate::{lists::MOST_LISTED, mysql_error::is_not_migrated, order::VoucherId, partition::Partition};
 
-/// The number of rows that one page of a scan holds.
+/// The number of rows in one page of a scan.
 pub const PAGE: usize = 1_000;
 
-/// The reason why the facts of orders could not be read.
+/// The reason why the rows about orders could not be read from MySQL.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordsError {
     /// A table or one of Tidegate's columns is missing.
-    #[error("the tables are not ready ({0}); run `tidegate migrate`")]
+    #[error("a table or a column is missing in MySQL ({0}); run `tidegate migrate`")]
     NotMigrated(String),
     /// Any other error of MySQL or of the connection.
     #[error(transparent)]
@@ -54,11 +54,11 @@ impl From<sqlx::Error> for RecordsError {
     }
 }
 
-/// The result of a query in this folder.
+/// The result of a query of this module.
 pub type Result<T> = std::result::Result<T, RecordsError>;
 
-/// The facts of the orders of one partition. A scan returns the rows of this partition only. A look-up by the ids of
-/// orders, of users or of a voucher returns rows of any partition, so that an order in the wrong place is found.
+/// Access to the rows about the orders of one partition in MySQL. A scan returns only rows of this partition. A look-up
+/// by order ids, user ids or a voucher returns rows of any partition, so that it finds an order in the wrong partition.
 #[derive(Clone, Copy, Debug)]
 pub struct Records<'a> {
     mysql: &'a MySqlPool,
@@ -67,61 +67,62 @@ pub struct Records<'a> {
 }
 
 impl<'a> Records<'a> {
-    /// The facts that this MySQL database holds.
+    /// Creates access to the rows about orders in a MySQL database.
     #[must_use]
     pub fn new(mysql: &'a MySqlPool, partition: &'a Partition) -> Self {
         Self { mysql, partition, tables: &Tables::DEFAULT }
     }
 
-    /// The pool of connections to the database.
+    /// The pool of connections to the MySQL database.
     #[must_use]
     pub fn mysql(&self) -> &'a MySqlPool {
         self.mysql
     }
 
-    /// Reads the rows of orders.
+    /// Returns access to the rows of orders.
     #[must_use]
     pub fn orders(self) -> OrderRows<'a> {
         OrderRows(self)
     }
 
-    /// Reads the rows of refused orders.
+    /// Returns access to the rows of refused orders.
     #[must_use]
     pub fn refusals(self) -> RefusalRows<'a> {
         RefusalRows(self)
     }
 
-    /// Reads the rows of events.
+    /// Returns access to the rows of events, such as payments and refunds of orders.
     #[must_use]
     pub fn events(self) -> EventRows<'a> {
         EventRows(self)
     }
 
-    /// Reads the stocks of vouchers.
+    /// Returns access to the stocks of vouchers in MySQL.
     #[must_use]
     pub fn stocks(self) -> StockRows<'a> {
         StockRows(self)
     }
 
-    /// Reads the uses of limits by orders.
+    /// Returns access to the rows with the limits that an order counts against.
     #[must_use]
     pub fn limit_uses(self) -> LimitUseRows<'a> {
         LimitUseRows(self)
     }
 
-    /// Reads the counts of orders.
+    /// Returns access to the numbers of orders in MySQL.
     #[must_use]
     pub fn counts(self) -> OrderCounting<'a> {
         OrderCounting(self)
     }
 
-    /// Reads the unpaid orders of vouchers.
+    /// Returns access to the unpaid orders of vouchers in MySQL.
     #[must_use]
     pub fn unpaid(self) -> UnpaidRows<'a> {
         UnpaidRows(self)
     }
 
-    /// The clock of MySQL, in Unix seconds. It sets the times of the rows, so it also decides what is old.
+    /// The time of MySQL's clock, in Unix seconds. This clock also sets the times in rows, so it decides which rows are
+    /// old.
     ///
     /// # Errors
     /// Fails if MySQL does not answer.
@@ -171,7 +172,7 @@ fn parsed<T>(rows: &[MySqlRow], parse: impl Fn(&MySqlRow) -> sqlx::Result<Option
     Ok(rows.iter().filter_map(|row| parse(row).transpose()).collect::<sqlx::Result<_>>()?)
 }
 
-/// Reads the voucher in a column. None: the number is no valid voucher id.
+/// Reads the voucher in a column. `None` if the number is not a valid voucher id.
 fn voucher_at(row: &MySqlRow, at: usize) -> sqlx::Result<Option<VoucherId>> {
     Ok(row.try_get::<i64, _>(at)?.try_into().ok())
 }

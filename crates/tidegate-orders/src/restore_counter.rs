@@ -16,34 +16,38 @@ use crate::scripts::RedisStore;
 /// it.
 const MOST: i64 = 1 << 52;
 
-/// Whether the two stores match each other.
+/// Whether the data of Redis and MySQL match each other, or one of them went back in time, for example by a restored
+/// backup.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RestoreState {
     /// The stores match, as far as the numbers show.
     #[default]
     Whole,
-    /// Redis has a lower number than before: it loaded an older file, a replica lacked something, or all of its data is
-    /// gone.
+    /// Redis has a lower number than before: Redis loaded an older file, a replica lacked some data, or all data is
+    /// lost.
     RedisWentBack,
-    /// MySQL never raised its counter to the number in Redis: it was restored, or replaced by a server that lacked
-    /// something.
+    /// MySQL never raised its counter to the number in Redis: MySQL was restored, or replaced by a server that lacked
+    /// some data.
     MySqlWentBack,
 }
 
-/// The numbers in both stores; 0 for a number that does not exist yet.
+/// The values of the restore counter, which shows whether Redis or MySQL lost its newest data. 0 for a value that does
+/// not exist yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RestoreCounters {
-    /// The highest number that Redis may have, as MySQL holds it.
+    /// The value in MySQL above which the counter in Redis may not be. A higher value in Redis shows that MySQL lost
+    /// data.
     pub mark: i64,
-    /// The highest number that Redis must have, as MySQL holds it.
+    /// The value in MySQL below which the counter in Redis may not be. A lower value in Redis shows that Redis lost
+    /// data.
     pub confirmed: i64,
-    /// The number that Redis holds.
+    /// The value of the counter in Redis.
     pub redis: i64,
 }
 
 impl RestoreCounters {
-    /// Decides whether the two stores match each other.
+    /// Decides whether the data of Redis and MySQL match each other.
     #[must_use]
     pub const fn state(&self) -> RestoreState {
         if self.redis < self.confirmed {
@@ -56,7 +60,7 @@ impl RestoreCounters {
     }
 }
 
-/// The reason why the restore counters could not be read or raised.
+/// The reason why the restore counter (a number that shows lost data) could not be read or raised.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreCounterError {
     /// Redis does not answer, or refuses the call.
@@ -67,7 +71,8 @@ pub enum RestoreCounterError {
     MySql(#[from] sqlx::Error),
 }
 
-/// The restore counter of one fleet.
+/// A counter in both stores, shared by all workers of one stream, which shows whether Redis or MySQL lost its newest
+/// data.
 #[derive(Clone, Debug)]
 pub struct RestoreCounter {
     redis: RedisStore,
@@ -75,7 +80,8 @@ pub struct RestoreCounter {
 }
 
 impl RestoreCounter {
-    /// The restore counter of the fleet that works on the stream of this store.
+    /// Creates access to the restore counter of the workers that read the stream of the given store. The counter shows
+    /// whether Redis or MySQL lost its newest data.
     #[must_use]
     pub fn new(redis: RedisStore) -> Self {
         let raise =
@@ -83,8 +89,8 @@ impl RestoreCounter {
         Self { redis, raise }
     }
 
-    /// Reads the numbers of both stores. Another process may raise them meanwhile. So MySQL is read before and after
-    /// Redis, and a raise does not look as if a store went back.
+    /// Reads the values of the restore counter from both stores. Another process may raise the values at the same time.
+    /// So the call reads MySQL before and after Redis, and a raise does not look like lost data.
     ///
     /// # Errors
     /// Fails if a store does not answer.
@@ -95,8 +101,8 @@ impl RestoreCounter {
         Ok(RestoreCounters { mark, confirmed, redis })
     }
 
-    /// Raises both numbers by one. If a store went back in time, it does nothing. Other processes may do the same at
-    /// the same time.
+    /// Raises the restore counter by one in both stores. If the counter shows that a store lost data, the call does
+    /// nothing. Several processes may call this method at the same time.
     ///
     /// # Errors
     /// Fails if a store does not answer; the next call continues.
@@ -131,7 +137,8 @@ impl RestoreCounter {
         Ok(RestoreState::Whole)
     }
 
-    /// Accepts both stores as they are: all three numbers become one that is higher than any of them was.
+    /// Accepts the present data of both stores, even if one store lost data. All three values of the restore counter
+    /// get the same new value, which is higher than all old values.
     ///
     /// # Errors
     /// Fails if a store does not answer; repeat the call.

@@ -10,17 +10,19 @@ use crate::{
     traceparent::Traceparent,
 };
 
-/// The step of the result of an order's own entry. Its events have their own numbers, from 1.
+/// The step (sequence number) of the result of an order's own entry. The results of the order's events have the
+/// sequence numbers of the events, from 1.
 pub const PLACED: i64 = 0;
 
-/// The step of the result of a buried entry. The entry may be requeued, and every later result has a higher step.
+/// The step (sequence number) of the result of an entry that became a dead letter. If the entry is put back into the
+/// stream, all later results have a higher step.
 pub const BURIED: i64 = -1;
 
-/// The reason in the result of a refund that does not move its order: the refund is about another payment, or the order
-/// was in another state.
+/// The reason in the result of a refund that does not change its order, because the refund is for another payment, or
+/// the order had another status.
 pub const NOT_MOVED: &str = "not_moved";
 
-/// The way in which a reader must treat a result.
+/// The kind of a result: the present state of the order, or a fact that does not change this state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResultKind {
     /// The state of the order. If there are several results of this kind, the one with the highest step counts.
@@ -30,7 +32,7 @@ pub enum ResultKind {
 }
 
 impl ResultKind {
-    /// The word for this kind in the field `kind`.
+    /// The word for this kind of result in the field `kind`.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -40,36 +42,39 @@ impl ResultKind {
     }
 }
 
-/// The result of an order or of one of its events: an entry of the results stream. It is published at least once,
-/// possibly late and out of order. `step` says which of two results is the later one.
+/// The result of an order or of one of its events: an entry of the results stream. The result is published at least
+/// once, possibly late and out of order. Of two results with different values of `step`, the result with the higher
+/// `step` is the later one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OrderResult {
     /// The order that the result is about.
     pub order: OrderId,
-    /// The user of the order. None: the entry does not name the user.
+    /// The user of the order. `None` if the entry does not name the user.
     pub user: Option<UserId>,
-    /// The voucher of the order. None: the entry does not name the voucher.
+    /// The voucher of the order. `None` if the entry does not name the voucher.
     pub voucher: Option<VoucherId>,
-    /// For an order, its units, if the entry names them. For an event, the units that it released.
+    /// For an order, the number of its units, if the entry states this number. For an event, the number of units that
+    /// the event returned to the stock.
     pub quantity: Option<Quantity>,
     /// The state that the order or the event has reached.
     pub state: ResultState,
-    /// The sender's own id of the event.
+    /// The id that the sender gave to the event. It is missing in the result of an order.
     pub reference: Option<EventText>,
     /// The reason for the state, in a word.
     pub reason: Option<Cow<'static, str>>,
-    /// The step of the result. It grows with every event of the order; [`PLACED`] and [`BURIED`] come before them.
+    /// The sequence number of the result among the results of the order. The number grows with every event. [`PLACED`]
+    /// and [`BURIED`] are lower than the numbers of events.
     pub step: i64,
-    /// The entry that led to this result.
+    /// The id of the stream entry that led to this result.
     pub entry: EntryId,
-    /// The time at which a worker found the result, in Unix milliseconds.
+    /// The time at which a worker decided the result, in Unix milliseconds.
     pub at_ms: u64,
-    /// The trace that the entry belongs to.
+    /// The W3C trace context of the entry.
     pub traceparent: Option<Traceparent>,
 }
 
 impl OrderResult {
-    /// The way in which a reader must treat the result.
+    /// The kind of this result, which says how a reader must treat it.
     #[must_use]
     pub fn kind(&self) -> ResultKind {
         let is_fact = matches!(self.state, ResultState::RefundDue | ResultState::Rejected)
@@ -78,7 +83,7 @@ impl OrderResult {
     }
 }
 
-/// The outcome of an order or of an event.
+/// The state in a result, which says what became of an order or of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ResultState {
     /// The order is written to MySQL.
@@ -93,7 +98,7 @@ pub enum ResultState {
     Cancelled,
     /// The order was not paid in time.
     Expired,
-    /// A payment pays for nothing and must be refunded. It does not change the state of the order.
+    /// A payment must be refunded, because no order needs it. This result does not change the state of the order.
     RefundDue,
     /// A payment is being refunded.
     Refunding,
@@ -103,12 +108,12 @@ pub enum ResultState {
     RefundFailed,
     /// The goods were handed over.
     Used,
-    /// An event was rejected or buried. It does not change the state of the order.
+    /// An event was rejected or buried. This result does not change the state of the order.
     Rejected,
 }
 
 impl ResultState {
-    /// All states of a result.
+    /// All states that a result can have.
     pub const ALL: [Self; 12] = [
         Self::Confirmed,
         Self::Refused,
@@ -124,7 +129,7 @@ impl ResultState {
         Self::Rejected,
     ];
 
-    /// The word for this state in the field `state`, in rows and metrics.
+    /// The word for this state of a result, as results, rows and metrics contain it.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -143,7 +148,7 @@ impl ResultState {
         }
     }
 
-    /// Reads a word that [`ResultState::word`] has written.
+    /// Returns the state of a result for a word that [`ResultState::word`] has written.
     #[must_use]
     pub fn from_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.word() == word)
@@ -183,7 +188,7 @@ pub enum Published {
 }
 
 impl Published {
-    /// Whether results of this state are published.
+    /// Whether the setting selects results with the given state.
     #[must_use]
     pub const fn includes(self, state: ResultState) -> bool {
         match self {

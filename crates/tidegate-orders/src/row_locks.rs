@@ -9,19 +9,19 @@ const BLOCKED: &str = "SELECT CAST((SELECT COUNT(*) FROM information_schema.inno
     CAST(TIMESTAMPDIFF(SECOND, CONVERT_TZ(trx_started, 'SYSTEM', @@session.time_zone), NOW()) AS SIGNED) \
     FROM information_schema.innodb_trx WHERE trx_state = 'RUNNING' AND trx_rows_locked > 0 ORDER BY trx_started LIMIT 1";
 
-/// The transaction that most likely holds the rows which others wait for. Of the transactions that do not wait
-/// themselves, it has held rows for the longest.
+/// The transaction in MySQL that most likely blocks other transactions. Of all transactions that do not wait
+/// themselves, it has locked rows for the longest time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Blocker {
-    /// The number of transactions that wait.
+    /// The number of transactions that wait for locked rows.
     pub waiting: i64,
-    /// The connection of the holder, as KILL takes it.
+    /// The id of the connection that has locked the rows, as the statement KILL needs it.
     pub connection: i64,
-    /// The age of its transaction, in seconds.
+    /// The age of the transaction that has locked the rows, in seconds.
     pub age_s: i64,
 }
 
-/// Finds the transaction that others most likely wait for. None: no transaction waits.
+/// Finds the transaction that most likely blocks other transactions. `None` if no transaction waits.
 ///
 /// # Errors
 /// Fails if MySQL does not answer, or does not let this user see the transactions of others (PROCESS).
@@ -29,7 +29,7 @@ pub async fn blocker(pool: &MySqlPool) -> sqlx::Result<Option<Blocker>> {
     Ok(oldest_holder(pool).await?.filter(|holder| holder.waiting > 0))
 }
 
-/// Finds the transaction that has held rows for the longest, whether others wait for them or not.
+/// Finds the transaction that has locked rows for the longest time. Other transactions need not wait for these rows.
 ///
 /// # Errors
 /// Fails like [`blocker`].

@@ -22,16 +22,17 @@ pub(crate) mod status {
 /// The statuses of orders that gave up their slot.
 const GIVEN_UP: [i64; 2] = [status::CANCELLED, status::REFUNDED];
 
-/// SQL, a condition on `tb_voucher_order`: the row is [`RowState::Live`].
+/// An SQL condition for rows of `tb_voucher_order` in the state [`RowState::Live`].
 pub const LIVE: &str = "(slot IS NOT NULL AND COALESCE(status, 1) NOT IN (4, 6))";
-/// SQL, a condition on `tb_voucher_order`: the row is [`RowState::Cancelled`].
+/// An SQL condition for rows of `tb_voucher_order` in the state [`RowState::Cancelled`].
 pub const CANCELLED: &str = "(slot IS NULL AND COALESCE(status, 1) IN (4, 5, 6))";
-/// SQL, a condition on `tb_voucher_order`: the row is [`RowState::Live`] and unpaid.
+/// An SQL condition for unpaid rows of `tb_voucher_order` in the state [`RowState::Live`].
 pub const UNPAID_LIVE: &str = "slot IS NOT NULL AND COALESCE(status, 1) = 1";
-/// SQL, a condition on the tutorial's table, which has no slots yet: rows that are live there will have slot 1.
+/// An SQL condition for live orders (not cancelled or refunded) in the table of the tutorial shop hm-dianping, before a
+/// migration adds the column `slot`. These rows get the slot 1.
 pub const LIVE_BEFORE_SLOTS: &str = "(COALESCE(status, 1) NOT IN (4, 6))";
 
-/// The status of an order, by its row.
+/// The status of an order, from the number in its row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RowStatus {
@@ -52,7 +53,7 @@ pub enum RowStatus {
 }
 
 impl RowStatus {
-    /// Derives the status from the row's columns. Each may be NULL.
+    /// Derives the status of an order from the columns of its row. Each column may be NULL.
     #[must_use]
     pub fn of(slot: Option<i64>, status: Option<i64>) -> Self {
         match (status.unwrap_or(status::UNPAID), slot.is_some()) {
@@ -67,7 +68,7 @@ impl RowStatus {
     }
 }
 
-/// The state that a row of `tb_voucher_order` counts as.
+/// The state of an order's row: live, cancelled, or contradictory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RowState {
@@ -82,7 +83,7 @@ pub enum RowState {
 }
 
 impl RowState {
-    /// Derives the state from the row's columns. Each may be NULL.
+    /// Derives the state of a row from its columns. Each column may be NULL.
     #[must_use]
     pub fn of(slot: Option<i64>, status: Option<i64>) -> Self {
         let number = status.unwrap_or(status::UNPAID);

@@ -18,8 +18,8 @@ use crate::{
 /// The number of keys that Redis scans in one step. It serves other clients between steps.
 const KEYS_A_STEP: u64 = 1000;
 
-/// Reads the stocks of many vouchers in one round trip, in the order of `vouchers`. A voucher's stock has one of two
-/// names: with limits or without.
+/// Reads the stocks of many vouchers from Redis in one round trip, in the order of `vouchers`. The stock of a voucher
+/// with limits is in a key with another name than the stock of a voucher without limits.
 ///
 /// # Errors
 /// Fails if Redis does not answer.
@@ -35,7 +35,7 @@ pub async fn read_stocks(redis: &RedisStore, vouchers: &[VoucherId]) -> FredResu
     Ok(stocks.chunks(2).map(|names| names.iter().find_map(Value::as_i64)).collect())
 }
 
-/// Reads the stock of one voucher. An error names the key that holds something other than a string.
+/// Reads the stock of one voucher from Redis. If a key has another type than a string, the error names this key.
 ///
 /// # Errors
 /// Fails if Redis does not answer, or if the key has another type or holds no number.
@@ -50,13 +50,13 @@ pub async fn read_stock(redis: &RedisStore, voucher: VoucherId) -> FredResult<Op
     }
     let no_number = |text: &str| {
         let key = key.as_str_lossy();
-        Error::new(ErrorKind::Parse, format!("{key} holds {text:?}, which is no number"))
+        Error::new(ErrorKind::Parse, format!("{key} holds {text:?}, which is not a number"))
     };
     stock.map(|text| text.parse().map_err(|_| no_number(&text))).transpose()
 }
 
-/// The number of keys that Redis holds, of any kind. Each `find` here scans all of them, and [`find_loaded`] scans them
-/// twice.
+/// Counts all keys in Redis, for an estimate of how long a scan takes. Each `find` function of this module scans all
+/// keys, and [`find_loaded`] scans all keys twice.
 ///
 /// # Errors
 /// Fails if Redis does not answer.
@@ -64,9 +64,9 @@ pub async fn count_keys(redis: &RedisStore) -> FredResult<u64> {
     redis.pool().next().dbsize().await
 }
 
-/// Finds all vouchers that have a stock in Redis, with limits or without: the scripts admit orders for no others. Scans
-/// all keys twice, and calls `looked` with the number of keys of each step. A voucher that is loaded meanwhile may be
-/// missing.
+/// Finds all vouchers that have a stock in Redis, with limits or without. The scripts admit orders only for these
+/// vouchers. Scans all keys twice, and calls `looked` with the number of keys in each step. A voucher that is loaded
+/// during the scan may be missing.
 ///
 /// # Errors
 /// Fails if Redis does not answer, or does not allow SCAN.
@@ -78,7 +78,7 @@ pub async fn find_loaded(redis: &RedisStore, mut looked: impl FnMut(u64)) -> Fre
     Ok(found)
 }
 
-/// Finds all vouchers with a window or a state in Redis. Scans like [`find_loaded`].
+/// Finds all vouchers whose sale times or sale state are in Redis. Scans all keys, like [`find_loaded`].
 ///
 /// # Errors
 /// Fails like [`find_loaded`].
@@ -86,8 +86,8 @@ pub async fn find_known(redis: &RedisStore, looked: impl FnMut(u64)) -> FredResu
     find(redis, redis.keys().vouchers(), looked).await
 }
 
-/// Finds all vouchers that have a journal in Redis: orders were admitted for them, whatever MySQL knows. Scans like
-/// [`find_loaded`].
+/// Finds all vouchers that have a journal (notes about orders) in Redis, so orders of these vouchers were placed,
+/// whatever MySQL contains. Scans all keys, like [`find_loaded`].
 ///
 /// # Errors
 /// Fails like [`find_loaded`].
@@ -95,7 +95,7 @@ pub async fn find_journaled(redis: &RedisStore, looked: impl FnMut(u64)) -> Fred
     find(redis, redis.keys().journals(), looked).await
 }
 
-/// Finds all vouchers that have buyers in Redis. Scans like [`find_loaded`].
+/// Finds all vouchers for which Redis has a set of buyers. Scans all keys, like [`find_loaded`].
 ///
 /// # Errors
 /// Fails like [`find_loaded`].
@@ -103,8 +103,8 @@ pub async fn find_bought(redis: &RedisStore, looked: impl FnMut(u64)) -> FredRes
     find(redis, redis.keys().all_buyers(), looked).await
 }
 
-/// Finds the first `limit` keys that end with the number of this voucher, whatever their templates are: keys of a
-/// producer with other templates, which are not ours. Scans all keys.
+/// Finds the first `limit` keys that end with the id of the given voucher and do not match the configured templates.
+/// Such keys come from a producer with other templates. Scans all keys.
 ///
 /// # Errors
 /// Fails like [`find_loaded`].

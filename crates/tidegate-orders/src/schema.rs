@@ -23,7 +23,7 @@ use found::Found;
 pub use problem::SchemaProblem;
 use steps::{Fact, STEPS, Step, missing};
 
-/// The time that a migration waits for another one on the same database.
+/// The time that a migration waits for another migration of the same database.
 pub const LOCK_WAIT: Duration = Duration::from_secs(60);
 
 /// The number of reads or tries while another node of Galera may be changing the same thing.
@@ -32,12 +32,12 @@ const MOST_TRIES: usize = 6;
 /// The time between two of these tries. A statement of a migration takes less on a table that is not large.
 const TRY_EVERY: Duration = Duration::from_millis(150);
 
-/// A step of a migration, done or to be done.
+/// A step of a migration: one change of the database's schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct MigrationStep {
-    /// The file in `migrations/`, without its extension.
+    /// The name of the step's file in `migrations/`, without the file extension.
     pub file: &'static str,
-    /// The change that the step makes, as text for operators.
+    /// The change of the schema by this step, as text for operators.
     pub what: &'static str,
 }
 
@@ -47,44 +47,45 @@ impl From<&Step> for MigrationStep {
     }
 }
 
-/// The report of a migration that has run.
+/// The report of a finished migration of the database schema.
 #[derive(Clone, Debug, Serialize)]
 pub struct MigrationReport {
     /// The name of the database.
     pub database: String,
-    /// The steps that were taken, in that order; empty if nothing was missing.
+    /// The steps that this migration has made, in sequence. The list is empty if no step was missing.
     pub applied: Vec<MigrationStep>,
-    /// The unique keys on the orders besides ours. They refuse orders that ours allows, such as a second one after a
-    /// cancelled one.
+    /// The unique keys on the table of orders, except Tidegate's own key. They may refuse orders that Tidegate allows,
+    /// such as a user's new order after a cancelled order.
     pub other_unique_keys: Vec<String>,
 }
 
-/// The state of a database's schema.
+/// The state of a database's schema: what is missing and what does not fit.
 #[derive(Clone, Debug, Serialize)]
 pub struct SchemaState {
     /// The name of the database.
     pub database: String,
-    /// The steps that `tidegate migrate` would take, in that order.
+    /// The steps that `tidegate migrate` would make, in sequence.
     pub missing: Vec<MigrationStep>,
-    /// Whether one of these steps changes an existing table, whatever rows it holds.
+    /// Whether at least one missing step changes an existing table.
     pub alters: bool,
     /// The problems that stop a migration.
     pub problems: Vec<SchemaProblem>,
-    /// Whether MySQL itself refuses a user's second order in one slot of a voucher.
+    /// Whether a unique key on voucher, user and slot exists, so that MySQL itself refuses a second order with the same
+    /// three values.
     pub unique_key: bool,
-    /// The keys as in [`MigrationReport::other_unique_keys`].
+    /// The unique keys on the table of orders, except Tidegate's own key. See [`MigrationReport::other_unique_keys`].
     pub other_unique_keys: Vec<String>,
 }
 
 impl SchemaState {
-    /// Whether a worker can start with this database.
+    /// Whether a worker can start with this schema.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.missing.is_empty() && self.problems.is_empty()
     }
 }
 
-/// Brings the database to the schema that the worker needs. Does nothing if it is already there.
+/// Changes the database to the schema that the worker needs. Does nothing if the schema is already complete.
 ///
 /// Two migrations exclude each other by a lock of the server. On two nodes of a Galera cluster, where all nodes run DDL
 /// in one order, they alternate by statement, and each skips what the other has done. Before it creates a view, a node
@@ -103,7 +104,8 @@ pub async fn migrate(pool: &MySqlPool) -> Result<MigrationReport, MigrateError> 
     migrate_waiting(pool, LOCK_WAIT).await
 }
 
-/// Runs [`migrate`] with another limit of the wait for a running migration, in whole seconds.
+/// Changes the schema like [`migrate`]. If another migration is running, waits up to the given time for its end, in
+/// whole seconds.
 ///
 /// # Errors
 /// Fails like [`migrate`].
@@ -122,7 +124,7 @@ pub async fn migrate_waiting(pool: &MySqlPool, lock_wait: Duration) -> Result<Mi
     Ok(MigrationReport { database, applied, other_unique_keys: found.other_unique_keys() })
 }
 
-/// Reads what the database has and lacks. Changes nothing and does not wait for locks.
+/// Reads the state of the database's schema. Changes nothing and does not wait for locks.
 ///
 /// If our unique key is missing, this reads all orders, to find those that would break it. While a migration is
 /// running, it may find an incomplete table.
@@ -135,7 +137,8 @@ pub async fn check(pool: &MySqlPool) -> Result<SchemaState, MigrateError> {
     state(&mut connection, database).await
 }
 
-/// Runs [`check`] after a running migration has ended, or after the last statement of a killed migration.
+/// Checks the schema like [`check`], but not while a migration is running. If a migration was killed, the call waits
+/// until its last statement has ended.
 ///
 /// # Errors
 /// Fails like [`check`], and if a migration is still running after [`LOCK_WAIT`].

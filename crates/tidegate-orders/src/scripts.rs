@@ -61,24 +61,25 @@ use crate::{
 };
 pub use tidegate_stream::{Confirmation, ConfirmedIn};
 
-/// A request for an order.
+/// A user's request for an order of a voucher, which a script in Redis admits or refuses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Admission {
-    /// The id that the order will have. A caller that got no answer repeats the request with the same id.
+    /// The id that the order gets if it is admitted. If a caller gets no answer, the caller repeats the request with the
+    /// same id.
     pub order: OrderId,
     /// The user who wants the order.
     pub user: UserId,
     /// The voucher that the user wants to buy.
     pub voucher: VoucherId,
-    /// The number of units that the user wants.
+    /// The number of units that the user wants to buy.
     pub quantity: Quantity,
-    /// The subjects that the caller names, for vouchers whose limits count by them.
+    /// The subjects that the caller names, such as a phone. Limits of the voucher may count orders by these subjects.
     pub subjects: Subjects,
-    /// The W3C trace context that travels with the order. An invalid one is left out.
+    /// The W3C trace context that is stored with the order. A context in an invalid form is left out.
     pub traceparent: Option<String>,
 }
 
-/// The reply to an [`Admission`].
+/// The reply to an [`Admission`], which is a user's request for an order.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum AdmitReply {
     /// The order is in the stream now.
@@ -108,7 +109,7 @@ pub enum AdmitReply {
 }
 
 impl AdmitReply {
-    /// Whether the order is in the stream, by this request or an earlier one.
+    /// Whether the order is in the stream, because of this request or an earlier request with the same id.
     #[must_use]
     pub const fn is_admitted(&self) -> bool {
         matches!(self, Self::Admitted | Self::AdmittedBefore)
@@ -131,25 +132,26 @@ impl AdmitReply {
     }
 }
 
-/// An admitted order that will not be written, and what its release returns.
+/// A request to release an order that will not be written to MySQL: the order returns its units, and its user may order
+/// again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Release {
-    /// The id of the order. However often the release is repeated, the order is released once.
+    /// The id of the order. If the request is repeated, the order is still released only once.
     pub order: OrderId,
     /// The user who placed the order.
     pub user: UserId,
     /// The voucher that was ordered.
     pub voucher: VoucherId,
-    /// The units that return to the stock. None: they are not for sale any more.
+    /// The number of units that return to the stock. `None` if these units are no longer for sale.
     pub units: Option<Quantity>,
-    /// Whether the user may order again.
+    /// Whether the user may order again after the release.
     pub user_after: UserAfter,
-    /// The program that releases the order, and why, for the journal: `worker:out_of_stock`. 1 to 64 of
-    /// `A-Z a-z 0-9 _ . : -`.
+    /// The program and the reason for the release, as the voucher's journal notes them, such as `worker:out_of_stock`.
+    /// The text has 1 to 64 characters of `A-Z a-z 0-9 _ . : -`.
     pub by: Cow<'static, str>,
 }
 
-/// The effect of a release on the user.
+/// Whether the user may order again after an order is released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UserAfter {
     /// The user may order again.
@@ -160,7 +162,7 @@ pub enum UserAfter {
     SlotIsTaken,
 }
 
-/// The reply to a [`Release`].
+/// The reply to a [`Release`], a request to return the units of an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReleaseReply {
     /// The order is released by this call.
@@ -191,7 +193,7 @@ impl ReleaseReply {
 }
 
 /// The reason why a call to Redis gave no answer about an order. The text of each error is complete, so no error has a
-/// source. After any of them, the caller may repeat the call with the same order id.
+/// source. After any error of this type, the caller may repeat the call with the same order id.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ScriptError {
     /// No reply came, so it is unknown whether Redis carried out the call.
@@ -207,7 +209,7 @@ pub enum ScriptError {
         order: OrderId,
     },
     /// The voucher belongs to another partition than this store; no call was sent to Redis.
-    #[error("{0}: send the request to that partition")]
+    #[error("{0}: send the request to the partition of the voucher")]
     WrongPartition(String),
     /// A limit of the voucher counts by a subject that the caller did not name; nothing was changed.
     #[error(
@@ -221,7 +223,7 @@ pub enum ScriptError {
     },
     /// This order was admitted before, with another quantity; nothing was changed.
     #[error(
-        "order {order} was admitted before, with another quantity: repeat that quantity, or use a new order id"
+        "order {order} was admitted before with another quantity: send the earlier quantity, or use a new order id"
     )]
     OtherQuantity {
         /// The id of the order.
@@ -233,7 +235,7 @@ pub enum ScriptError {
     OtherRequest,
     /// The order is admitted, but it is unknown whether enough replicas have it ([`RedisStore::confirmed`]): a failover
     /// may lose it. A caller that repeats the request with the same order id waits for the replicas again.
-    #[error("order {order} is admitted, but not confirmed: {why}")]
+    #[error("order {order} is admitted, but not confirmed by replicas: {why}")]
     Unconfirmed {
         /// The id of the admitted order.
         order: OrderId,

@@ -4,18 +4,18 @@ use std::collections::HashMap;
 
 use sqlx::{MySqlPool, Row, mysql::MySqlRow};
 
-/// A server's version, clock and settings.
+/// The version, the clock and the settings of a MySQL or MariaDB server.
 #[derive(Clone, Debug)]
 pub struct ServerFacts {
-    /// The answer of `SELECT VERSION()`, such as `9.7.0` or `10.11.14-MariaDB-0+deb12u2`.
+    /// The result of `SELECT VERSION()`, such as `9.7.0` or `10.11.14-MariaDB-0+deb12u2`.
     pub version: String,
-    /// The server's clock: Unix time in milliseconds.
+    /// The time of the server's clock, in Unix milliseconds.
     pub now_ms: i64,
     variables: HashMap<String, String>,
 }
 
 impl ServerFacts {
-    /// Reads these facts from the server.
+    /// Reads the version, the clock and the settings from the server.
     ///
     /// # Errors
     /// Fails if the server does not answer.
@@ -36,13 +36,13 @@ impl ServerFacts {
         Ok(Self { version, now_ms, variables: variables.collect::<sqlx::Result<_>>()? })
     }
 
-    /// The value of a global variable; empty if the server does not know it.
+    /// The value of a global variable of the server. The text is empty if the server does not know the variable.
     #[must_use]
     pub fn variable(&self, name: &str) -> &str {
         self.variables.get(name).map_or("", String::as_str)
     }
 
-    /// Whether a global variable is ON (or 1).
+    /// Whether a global variable of the server is ON (or 1).
     #[must_use]
     pub fn is_on(&self, name: &str) -> bool {
         matches!(self.variable(name).to_ascii_uppercase().as_str(), "ON" | "1")

@@ -46,14 +46,14 @@ pub enum SessionError {
     #[error("no answer within {} ms", .0.as_millis())]
     Late(Duration),
     /// None of several hosts accepts orders; the text gives the reason of each.
-    #[error("no node takes orders: {0}")]
+    #[error("no MySQL node takes orders: {0}")]
     NoNode(String),
     /// The server does not belong to the database of the other sessions.
     #[error("{0}")]
     Refused(String),
 }
 
-/// The sessions of a process with MySQL. Clones share the same sessions.
+/// The MySQL sessions of a process, in pools of connections to the same host. Clones share the same sessions.
 #[derive(Clone)]
 pub struct Sessions {
     shared: Arc<Shared>,
@@ -117,14 +117,15 @@ impl Sessions {
         Self { shared: Arc::new(shared), pools: Arc::default() }
     }
 
-    /// Whether a COMMIT may be sent in one packet with its statements: only if the server is known not to replicate by
-    /// certification. Galera answers OK to such a packet even if certification rolled it back.
+    /// Whether a COMMIT may be sent in one packet with the statements of its transaction. The packet is allowed only if
+    /// the server does not replicate by certification. Galera answers OK to such a packet even if certification rolled
+    /// the transaction back.
     #[must_use]
     pub fn commit_in_packet(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.shared.commit_in_packet)
     }
 
-    /// The causal reads of these sessions: reads that see what any node of the cluster has committed.
+    /// Returns the wait for causal reads: reads that see everything that any node of the cluster has committed.
     #[must_use]
     pub fn causal_reads(&self) -> Arc<CausalReads> {
         Arc::clone(&self.shared.causal_reads)
@@ -142,8 +143,8 @@ impl Sessions {
         self.shared.name_of(self.shared.current.load(Relaxed))
     }
 
-    /// Finds the first host that accepts orders, and lets sessions connect there. A single host is accepted even if it
-    /// is read-only.
+    /// Finds the first host that accepts orders, and makes new sessions connect to this host. If there is only one
+    /// host, it is accepted even if it is read-only.
     ///
     /// # Errors
     /// Fails if no host accepts orders.
@@ -170,7 +171,8 @@ impl Sessions {
         Err(SessionError::NoNode(reasons.join("; ")))
     }
 
-    /// Reads the status of each host, or why it is unknown, with its `name:port`. It binds the process to no cluster.
+    /// Reads the status of each host, together with its `name:port`. If a status cannot be read, the result contains
+    /// the reason. This call does not bind the process to a cluster.
     pub async fn survey(&self) -> Vec<(String, Result<NodeStatus, String>)> {
         let look = async |at: usize| {
             let looked = self.shared.ask(at, &mut None).await;
@@ -179,7 +181,7 @@ impl Sessions {
         futures_util::future::join_all((0..self.shared.settings.hosts.len()).map(look)).await
     }
 
-    /// Creates a pool of at most `connections`, which connects when it is used.
+    /// Creates a pool of at most `connections` connections. The pool connects when it is first used.
     #[must_use]
     pub fn pool(&self, connections: u32) -> MySqlPool {
         let silence = self.shared.settings.silence;
@@ -265,7 +267,7 @@ impl Shared {
             sqlx::Error::Configuration(refused.into())
         })?;
         if self.is_late(&status) {
-            return Err(sqlx::Error::Configuration("the session's host was left meanwhile".into()));
+            return Err(sqlx::Error::Configuration("this process has moved to another MySQL host".into()));
         }
         Ok(())
     }
@@ -274,23 +276,23 @@ impl Shared {
     fn accept(&self, status: &NodeStatus) -> Result<(), String> {
         let mut state = self.state();
         if let Some(outside) = status.outside_of_group() {
-            return Err(format!("{outside}: the other members do not get what is written there"));
+            return Err(format!("{outside}: the other members of the group do not get its data"));
         }
         match (&state.cluster, status.cluster()) {
             (Some(ours), Some(its)) if *ours == its => {}
             (Some(ours), Some(its)) => {
-                return Err(format!("it belongs to {its}, but the other sessions belong to {ours}"));
+                return Err(format!("the server belongs to {its}, but other sessions use {ours}"));
             }
             (Some(ours), None) => {
                 return Err(format!(
-                    "it is no node of {ours}, which the other sessions use: a replica or a separate server \
-                     lacks orders that were acknowledged"
+                    "the server is not a node of {ours}, which the other sessions use: a replica or a separate \
+                     server may lack acknowledged orders"
                 ));
             }
             (None, Some(its)) => state.cluster = Some(its),
             (None, None) if self.settings.hosts.len() > 1 => {
-                return Err("it is no node of a cluster: several hosts must be nodes of one Galera cluster or of one \
-                            replication group, because any other replica lacks orders that were acknowledged"
+                return Err("the server is not a node of a cluster: several hosts must be nodes of one Galera cluster or \
+                            of one replication group, because any other replica may lack acknowledged orders"
                     .to_owned());
             }
             (None, None) => {}
@@ -307,7 +309,7 @@ impl Shared {
         self.accept(&status)?;
         if let Some(error) = status.membership_error() {
             return Err(format!(
-                "the members of its group cannot be read ({error}): GRANT SELECT ON \
+                "the members of the replication group cannot be read ({error}): GRANT SELECT ON \
                  performance_schema.replication_group_members"
             ));
         }

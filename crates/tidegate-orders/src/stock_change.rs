@@ -15,7 +15,7 @@ use crate::{
     scripts::{ChangeReply, ChangeState, Sales, ScriptError, StockChange, WholeChange},
 };
 
-/// The origin of a change that is noted in Redis.
+/// Whether this call or an earlier call began the stock change that is noted in Redis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Started {
     /// The caller noted it just now: no other process has tried to change MySQL.
@@ -24,7 +24,7 @@ pub enum Started {
     Before,
 }
 
-/// The outcome of a change in MySQL.
+/// The outcome of a stock change in MySQL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Applied {
     /// The rows have the change, now or from an earlier try.
@@ -46,13 +46,13 @@ pub enum Applied {
     /// MySQL refused the change, and Redis did not cancel it.
     NotCancelled(ChangeReply),
     /// Nothing changed: for the vouchers whose notes exist, the initial stocks are neither those before the change nor
-    /// those after it. None: the initial stock is unknown, or the voucher has no row.
+    /// those after it. `None` if the initial stock is unknown, or the voucher has no row.
     OtherInitialStock(Vec<(VoucherId, Option<i64>)>),
     /// Nothing changed: no note of the change is open any more.
     NotOpen,
 }
 
-/// The reason why the change could not be completed.
+/// The reason why a stock change could not be completed.
 #[derive(Debug, thiserror::Error)]
 pub enum StockChangeError {
     /// MySQL did not answer before anything was changed there.
@@ -66,8 +66,9 @@ pub enum StockChangeError {
     Commit(RecordsError),
 }
 
-/// Changes stock and initial stock in MySQL, if the notes of exactly this change are open and the rows do not have it
-/// yet. If MySQL refuses the change, this cancels it in Redis.
+/// Changes the stock and the initial stock (the total units) in MySQL. The call changes them only if the notes in Redis
+/// about exactly this change are open and the rows do not have the change yet. If MySQL refuses the change, the call
+/// cancels the change in Redis.
 ///
 /// If Redis has only one note of a change of two vouchers, the change is not made any more. If MySQL has it, it is
 /// done; otherwise it is cancelled on the side whose note exists. The other side's stock in Redis stays as it is.

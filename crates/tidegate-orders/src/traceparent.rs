@@ -5,20 +5,20 @@ use std::fmt;
 /// The longest text that is parsed: versions above 00 may add more after another dash.
 const LONGEST: usize = 128;
 
-/// A parsed `traceparent`: the trace of the client, and the span that is the parent of what follows.
+/// A parsed `traceparent` header: the client's trace, and the client's span that is the parent of all later spans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Traceparent {
-    /// The id of the trace; never 0.
+    /// The id of the trace, which is never 0.
     pub trace: u128,
-    /// The id of the client's span; never 0.
+    /// The id of the client's span, which is never 0.
     pub parent: u64,
-    /// The flags, as the client sent them.
+    /// The trace flags, as the client sent them.
     pub flags: u8,
 }
 
 impl Traceparent {
-    /// Parses `version-trace id-parent id-flags` in lower-case hexadecimal. Returns None for anything else: the
-    /// standard wants a receiver that cannot read it to continue without it.
+    /// Parses `version-trace id-parent id-flags` in lower-case hexadecimal. `None` for any other text: by the W3C
+    /// standard, a receiver that cannot read the text must continue without it.
     #[must_use]
     pub fn parse(value: &[u8]) -> Option<Self> {
         let (known, more) = value.split_at_checked(55)?;
@@ -32,7 +32,7 @@ impl Traceparent {
         (is_known && trace != 0 && parent != 0).then_some(Self { trace, parent, flags })
     }
 
-    /// Whether the client records its part of the trace.
+    /// Whether the client records its own spans of the trace, by the flags.
     #[must_use]
     pub fn is_sampled(self) -> bool {
         self.flags & 1 == 1

@@ -22,37 +22,39 @@ pub(crate) const NOW_MS: &str =
 /// SQL: the table, read by the index that begins with the partition.
 const TABLE: &str = "tidegate_unpaid_order FORCE INDEX (idx_ask)";
 
-/// The number of orders that [`summary`] reads, those that are checked first.
+/// The maximum number of unpaid orders that [`summary`] reads. The function reads the orders with the earliest time
+/// limits.
 pub const SUMMED_UP: u32 = 100_000;
 
 /// The most rows that one call of [`assign`] changes.
 const ASSIGNED_AT_ONCE: usize = 1_000;
 
-/// An order that must be paid in time, as it was written.
+/// An order that must be paid within its time limit, with the order's values in MySQL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnpaidOrder {
     /// The id of the order.
     pub order: OrderId,
-    /// The user who placed it.
+    /// The user who placed the order.
     pub user: UserId,
     /// The voucher that was bought.
     pub voucher: VoucherId,
 }
 
-/// The number of orders that must be paid in time, and their delay.
+/// The number of orders that must be paid within a time limit, and the delay of the oldest order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct UnpaidSummary {
-    /// Orders that are not paid yet and have a time limit; if there are more than [`SUMMED_UP`], at least that number.
+    /// The number of unpaid orders with a time limit. If the value is at least [`SUMMED_UP`], there may be more orders.
     pub orders: u64,
-    /// The orders among these whose time is over.
+    /// The number of unpaid orders whose time limit is over.
     pub overdue: u64,
-    /// The time at which the first of them must be, or had to be, paid: milliseconds since 1970, by the clock of MySQL.
+    /// The end of the earliest time limit of any unpaid order, in Unix milliseconds by MySQL's clock. This time may be
+    /// in the past.
     pub oldest_due_ms: Option<i64>,
-    /// The seconds since that time; 0 if it is not over.
+    /// The number of seconds since the earliest time limit ended. 0 if it has not ended.
     pub overdue_s: f64,
 }
 
-/// Whether rows are left that lack their partition.
+/// Whether there are more rows of unpaid orders that do not contain their partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Assigned {
     /// No rows are left, or only rows that other sessions hold.
@@ -61,9 +63,9 @@ pub enum Assigned {
     Some,
 }
 
-/// Sets the partition in rows that lack it, for all partitions. Such rows are from before the column, from workers of
-/// earlier versions, or from before the list of partitions changed. A row that another session holds is left for a
-/// later call, so that it delays no other partition.
+/// Sets the partition in rows of unpaid orders that do not contain their partition, for all partitions. Such rows are
+/// from workers of earlier versions, or from before a change of the list of partitions. The call skips rows that other
+/// sessions have locked, so that one lock does not delay all partitions.
 ///
 /// # Errors
 /// Fails if MySQL does not answer. A transaction may then be open, so the session must be closed.
@@ -109,8 +111,8 @@ fn joined(mut orders: Vec<i64>) -> String {
     )
 }
 
-/// The time until the next order of a partition must be checked; zero if one is due now. None: no order has a time
-/// limit.
+/// The time until the next order of a partition must be checked. Zero if an order is due now. `None` if no order has a
+/// time limit.
 ///
 /// # Errors
 /// Fails if MySQL does not answer.
@@ -123,7 +125,7 @@ pub async fn next_in(mysql: &mut MySqlConnection, partition: &Partition) -> sqlx
     Ok(left_ms.map(|ms| Duration::from_millis(u64::try_from(ms).unwrap_or_default())))
 }
 
-/// Reads up to `most` orders of a partition that are due, in the order in which they became due.
+/// Reads up to `most` unpaid orders of a partition that are due, in the order in which they became due.
 ///
 /// # Errors
 /// Fails if MySQL does not answer.
@@ -142,7 +144,8 @@ pub async fn due(
     Ok(orders.into_iter().flatten().collect())
 }
 
-/// Puts off the next check of these orders by `pause`, unless they are paid or ended by then.
+/// Moves the next check of the given unpaid orders into the future by `pause`. Orders that were paid or ended are not
+/// checked again.
 ///
 /// # Errors
 /// Fails if MySQL does not answer.
@@ -156,8 +159,8 @@ pub async fn ask_again(mysql: &mut MySqlConnection, orders: &[OrderId], pause: D
     Ok(())
 }
 
-/// Makes all overdue orders of a partition due at once, also those whose event is already on its way, because that
-/// event may be lost.
+/// Makes all overdue orders of a partition due at once. This includes orders for which an expiry event is already in
+/// the stream, because the event may be lost.
 ///
 /// # Errors
 /// Fails if MySQL does not answer.
@@ -171,9 +174,9 @@ pub async fn ask_at_once(mysql: &mut MySqlConnection, partition: &Partition) -> 
     Ok(())
 }
 
-/// Counts the unpaid orders of a partition and their delay. Reads only the index, from the end where the late orders
-/// are, so that many orders with a long time do not hide a late one with a short time. Rows without a partition count,
-/// too.
+/// Counts the unpaid orders of a partition, and finds the delay of the oldest order. The call reads only the index,
+/// from the earliest time limit on. So an overdue order is found even among many orders with a long time limit. Rows of
+/// the partition that do not contain their partition are included.
 ///
 /// # Errors
 /// Fails if MySQL does not answer.
@@ -200,7 +203,7 @@ pub async fn summary(mysql: &mut MySqlConnection, partition: &Partition) -> sqlx
     })
 }
 
-/// Parses a row. None: another program wrote the row, with numbers that are no valid ids.
+/// Parses a row. `None` if another program wrote the row, with numbers that are not valid ids.
 fn parse(row: &MySqlRow) -> sqlx::Result<Option<UnpaidOrder>> {
     let numbers: (i64, i64, i64) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
     let (order, user, voucher) =

@@ -20,8 +20,9 @@ use tidegate_stream::{Leases, Outage};
 use crate::{order::UserId, scripts::RedisStore};
 use abandoned_tokens::AbandonedTokens;
 
-/// Locks users, a batch at a time. Every batch has a token of its own. So the lanes of a process exclude each other,
-/// and a late unlock of one batch never opens the lock of the next.
+/// The locks of users in Redis. A worker takes these locks for one batch at a time. Every batch has a token of its own.
+/// So the consumers of a process exclude each other, and a late unlock of one batch never opens the lock of the next
+/// batch.
 ///
 /// A call to Redis may get no reply in time, and still lock when it arrives. No lane works under its token any more, so
 /// the token is abandoned. This process takes over the locks of that token; other processes wait until they expire.
@@ -34,7 +35,8 @@ pub struct UserLocks {
     abandoned: Arc<AbandonedTokens>,
 }
 
-/// The users of one batch, and which of them are locked for it. The locks end by [`UserLocks::unlock`], or expire.
+/// The users of one batch, and for each user whether the batch got the lock. [`UserLocks::unlock`] ends the locks;
+/// otherwise, they expire.
 #[derive(Debug)]
 pub struct Locked {
     token: String,
@@ -49,19 +51,19 @@ impl Locked {
         Self { token, held, refused, is_renewal_lost: AtomicBool::new(false) }
     }
 
-    /// The locks of a batch that needs none.
+    /// Returns the locks of a batch that needs no user locks.
     #[must_use]
     pub fn nobody() -> Self {
         Self::new(String::new(), Vec::new(), HashSet::new())
     }
 
-    /// Whether another worker holds the lock of a user of the batch.
+    /// Whether another worker has the lock of any user in the batch.
     #[must_use]
     pub fn has_refused(&self) -> bool {
         !self.refused.is_empty()
     }
 
-    /// Whether another worker holds the lock of this user.
+    /// Whether another worker has the lock of the given user.
     #[must_use]
     pub fn is_refused(&self, user: UserId) -> bool {
         self.refused.contains(&user)
@@ -69,8 +71,8 @@ impl Locked {
 }
 
 impl UserLocks {
-    /// Creates locks that expire after `lease` unless they are renewed. A failover forgets them, which does no harm:
-    /// the unique key decides.
+    /// Creates user locks that expire after the time `lease`, unless they are renewed. A Redis failover loses the
+    /// locks. The loss does no harm, because the unique key in MySQL prevents double orders.
     #[must_use]
     pub fn new(redis: RedisStore, lease: Duration) -> Self {
         Self {
@@ -81,7 +83,8 @@ impl UserLocks {
         }
     }
 
-    /// Locks each of `users` separately, in one round trip. A user may occur twice.
+    /// Locks each user in `users` in one round trip. A user whose lock is taken does not affect other users. A user may
+    /// occur twice in `users`.
     ///
     /// # Errors
     /// Fails if Redis does not answer. Locks that were taken then expire, unless this process takes them over.
@@ -103,7 +106,7 @@ impl UserLocks {
                 }
                 // While the slot moves, no worker holds locks of users that are new in it.
                 Err(error) if error.is_slot_moving() => {
-                    tracing::debug!(%error, "the slot moves: orders are written without user locks");
+                    tracing::debug!(%error, "a hash slot is moving: orders are written without user locks");
                     return Ok(Locked::new(token, Vec::new(), HashSet::new()));
                 }
                 Err(error) => {
@@ -121,8 +124,8 @@ impl UserLocks {
         Ok(Locked::new(token, held, refused))
     }
 
-    /// Runs `work` while renewing the locks, three times in each lease. A lost lock is only logged: the unique key
-    /// decides.
+    /// Runs `work`, and renews the locks three times in each period of the lease. If a lock is lost, the call only logs
+    /// it, because the unique key in MySQL prevents double orders.
     pub async fn hold<T>(&self, locked: &Locked, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
         loop {
@@ -155,12 +158,13 @@ impl UserLocks {
         }
     }
 
-    /// Releases the locks when the batch is written or given up. Until then, another worker would write the same users'
-    /// orders at the same time. If the release fails, the locks expire, unless this process takes them over.
+    /// Releases the locks when the batch is written or given up. An earlier release would let another worker write
+    /// orders of the same users at the same time. If the release fails, the locks expire, unless another batch of this
+    /// process takes them first.
     pub async fn unlock(&self, locked: Locked) {
         let unlocked = self.leases.end(locked.held, &locked.token).await;
         if let Err(error) = &unlocked {
-            tracing::debug!(%error, "user locks were not released: they expire");
+            tracing::debug!(%error, "user locks could not be released: the locks expire by themselves");
         }
         if unlocked.is_err() || locked.is_renewal_lost.into_inner() {
             self.abandoned.add(locked.token);

@@ -27,28 +27,30 @@ const TRACEPARENT: &str = "traceparent";
 /// The field for the uses of limits by an order. Only the gate writes it, so it has one name.
 pub(crate) const USES: &str = "uses";
 
-/// The field that makes an entry an event. Such an entry is not an order, whatever its other fields are.
+/// The name of the field that makes an entry an event of an order, such as a payment. An entry with this field is not
+/// an order, whatever its other fields are.
 pub const EVENT: &str = "event";
 
 /// The longest part of a bad value that an error shows, in characters.
 const SHOWN_CHARS: usize = 64;
 
-/// The names under which producers write the fields of an order. If an entry lacks a field under its name here, the
-/// field may have the name that `lua/admit.lua` writes. So the orders of these scripts can be read, whatever names other
+/// The names under which producers write the fields of an order. If an entry lacks a configured name, Tidegate looks
+/// for the name that `lua/admit.lua` writes. So Tidegate can read the orders of its own scripts, whatever names other
 /// producers use.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct FieldNames {
-    /// The name of the user's id.
+    /// The name of the field with the user's id.
     pub user: String,
-    /// The name of the voucher's id.
+    /// The name of the field with the voucher's id.
     pub voucher: String,
-    /// The name of the order's id.
+    /// The name of the field with the order's id.
     pub id: String,
-    /// The name of the number of units; optional in entries.
+    /// The name of the field with the number of units. Entries may lack this field.
     pub quantity: String,
-    /// The name of the slot, which says which of the user's orders it is; optional in entries.
+    /// The name of the field with the slot: the number of the order among the user's live orders of the voucher.
+    /// Entries may lack this field.
     pub slot: String,
-    /// The name of the trace context of the producer; optional in entries.
+    /// The name of the field with the trace context of the producer. Entries may lack this field.
     pub traceparent: String,
 }
 
@@ -66,16 +68,16 @@ impl Default for FieldNames {
     }
 }
 
-/// A name of [`FieldNames`] that would make entries ambiguous.
+/// A configured field name that would make entries ambiguous, with its setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AmbiguousName {
-    /// The setting that has this name, such as `fields.user`.
+    /// The setting that holds the ambiguous name, such as `fields.user`.
     pub setting: &'static str,
-    /// The reason why the field must not have this name.
+    /// The reason why the field must not have the name.
     pub why: String,
 }
 
-/// The reason why an entry is not an order. A retry does not help.
+/// The reason why an entry is not a valid order. A retry of the entry does not help.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     /// A required field is missing.
@@ -116,20 +118,20 @@ pub enum WireError {
     #[error("the entry has a field {EVENT}, so it is an event and not an order")]
     Event,
     /// The entry is an event that this version does not know.
-    #[error("the field {EVENT} is \"{shown}\", which this version does not know")]
+    #[error("the field {EVENT} is \"{shown}\", which this version of Tidegate does not know")]
     UnknownEvent {
         /// The beginning of the word, as in [`WireError::BadValue`].
         shown: String,
     },
 }
 
-/// Whether an entry is an event, readable or not.
+/// Whether an entry is an event of an order, even if its fields are not valid.
 #[must_use]
 pub fn is_event(entry: &Entry) -> bool {
     entry.fields.iter().any(|(name, _)| name == EVENT)
 }
 
-/// The fields of an order's entry, in the form that `lua/admit.lua` appends.
+/// The fields of the entry for an order, in the form that `lua/admit.lua` writes.
 #[must_use]
 pub fn order_fields(order: &Order) -> Vec<(&'static str, Cow<'static, str>)> {
     let mut fields: Vec<(&'static str, Cow<'static, str>)> = vec![
@@ -149,7 +151,7 @@ pub fn order_fields(order: &Order) -> Vec<(&'static str, Cow<'static, str>)> {
     fields
 }
 
-/// The content of an entry: an order or an event.
+/// The decoded content of an entry: an order or an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
     /// An order that was admitted.
@@ -170,7 +172,7 @@ impl Message {
 }
 
 impl WireError {
-    /// The word for this error in labels and dead letters.
+    /// The word for this error in metric labels and dead letters.
     #[must_use]
     pub fn reason(&self) -> &'static str {
         match self {
@@ -181,21 +183,21 @@ impl WireError {
         }
     }
 
-    /// Whether the entry looks like an order whose fields have other names than those that are configured.
+    /// Whether the entry looks like an order whose field names differ from the configured names.
     #[must_use]
     pub fn has_other_names(&self) -> bool {
         matches!(self, Self::Missing { hint, .. } if !hint.is_empty())
     }
 }
 
-/// The ids that can be read from an entry, whether it is an order or not. They help people to find the entry.
+/// The ids that can be read from an entry, even if the entry is not a valid order. People find the entry by these ids.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EntryIds {
-    /// The id of the order.
+    /// The id of the order in the entry.
     pub id: Option<OrderId>,
-    /// The id of the user.
+    /// The id of the user in the entry.
     pub user: Option<UserId>,
-    /// The id of the voucher.
+    /// The id of the voucher in the entry.
     pub voucher: Option<VoucherId>,
 }
 
@@ -208,7 +210,7 @@ struct Field<'a> {
 }
 
 impl FieldNames {
-    /// Reads an order or an event from an entry. An entry with a field `event` is an event, whatever its other fields
+    /// Decodes an order or an event from an entry. An entry with a field `event` is an event, whatever its other fields
     /// are.
     ///
     /// # Errors
@@ -220,7 +222,7 @@ impl FieldNames {
         }
     }
 
-    /// Reads the order from an entry. The order of the fields does not matter, and unknown fields are ignored.
+    /// Decodes an order from an entry. The fields may be in any sequence, and unknown fields are ignored.
     ///
     /// # Errors
     /// If it is an event, a required field is missing, a known field occurs twice, or a value is not what its field
@@ -244,8 +246,8 @@ impl FieldNames {
         })
     }
 
-    /// Whether an entry names this voucher and this user; None: any. An entry that is not an order also counts, so that
-    /// a search for its voucher finds it.
+    /// Whether an entry contains the given voucher and the given user. `None` matches any voucher or user. An entry
+    /// that is not a valid order can match, so that a search for its voucher finds the entry.
     #[must_use]
     pub fn are_named(&self, entry: &Entry, voucher: Option<VoucherId>, user: Option<UserId>) -> bool {
         let holds = |field: Field<'_>, id: Option<String>| {
@@ -255,13 +257,13 @@ impl FieldNames {
             && holds(self.user(), user.map(|id| id.to_string()))
     }
 
-    /// The text in the place of the order id. The rest of the entry need not be an order.
+    /// The text in the entry's field for the order id. The other fields of the entry need not be valid.
     #[must_use]
     pub fn id_text<'e>(&self, entry: &'e Entry) -> Option<&'e [u8]> {
         first(entry, self.id())
     }
 
-    /// Reads the ids that can be read. If a field occurs twice, the first one counts.
+    /// Reads all ids that can be read from an entry. If a field occurs twice, its first value counts.
     #[must_use]
     pub fn peek(&self, entry: &Entry) -> EntryIds {
         EntryIds {
@@ -272,8 +274,8 @@ impl FieldNames {
         }
     }
 
-    /// The names of the fields that say what an entry is about, whether it is an order or an event. Some names may
-    /// occur twice in this list.
+    /// The names of the fields with the order, user and voucher of an entry, for orders and for events. Some names may
+    /// occur twice in the list.
     #[must_use]
     pub fn identifying_names(&self) -> Vec<&str> {
         let fields =
@@ -282,38 +284,38 @@ impl FieldNames {
         names.chain([USES, EVENT, event::ORDER_ID, event::REFERENCE]).collect()
     }
 
-    /// The names of the fields that say which order an entry is about, whether it is an order or an event.
+    /// The names of the fields with the order id, for orders and for events.
     #[must_use]
     pub fn naming_order(&self) -> [&str; 4] {
         [self.id().name, self.id().standard, EVENT, event::ORDER_ID]
     }
 
-    /// The trace context of the producer. It is None if the field cannot be read or occurs twice: no order is refused
-    /// for that. The rest of the entry need not be an order.
+    /// The producer's trace context in an entry. `None` if the field is missing, cannot be read or occurs twice: no
+    /// order is refused for this reason. The other fields of the entry need not be valid.
     #[must_use]
     pub fn traceparent(&self, entry: &Entry) -> Option<Traceparent> {
         only(entry, self.traceparent_field()).ok()?.and_then(Traceparent::parse)
     }
 
-    /// The names with which an entry could be read in two ways. Such a name is also the name of another field, belongs
-    /// to events, or is the name of another field in the entries of `lua/admit.lua`.
+    /// The configured field names that make entries ambiguous: names that are configured twice, belong to events, or
+    /// have another meaning in the entries of `lua/admit.lua`.
     #[must_use]
     pub fn ambiguous(&self) -> Vec<AmbiguousName> {
         let fields = self.all();
         let why = |field: &Field<'_>| {
             if field.name == EVENT {
-                return Some("makes an entry an event, which is not an order".to_owned());
+                return Some("makes an entry an event, so the entry is not read as an order".to_owned());
             }
             if field.name == USES {
                 return Some(
-                    "is the name that lua/admit_limited.lua gives to what an order used of limits".to_owned(),
+                    "is the name that lua/admit_limited.lua gives to the field for limits".to_owned(),
                 );
             }
             let other = fields
                 .iter()
                 .find(|other| other.setting != field.setting && other.is(field.name.as_bytes()))?;
             Some(match other.name == field.name {
-                true => format!("is the name of {}, too", other.setting),
+                true => format!("is also the value of {}", other.setting),
                 false => format!("is the name that lua/admit.lua gives to the field of {}", other.setting),
             })
         };

@@ -16,17 +16,20 @@ use crate::scripts::{RedisStore, scan_keys};
 /// The seconds after which a note expires: a note that is not renewed belongs to a process that no longer runs.
 const KEPT_S: i64 = 10;
 
-/// The work in progress that a worker process publishes. All times are Unix milliseconds by the clock of Redis.
+/// The age of the oldest batch that a worker process is handling, as the process publishes it in Redis. All times are
+/// Unix milliseconds by the clock of Redis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct WorkInProgress {
-    /// The time of the publication.
+    /// The time at which the process published its work in progress.
     pub at_ms: u64,
-    /// The time since which all of its work in progress was read. None: it has nothing in progress.
+    /// A time that is earlier than all reads of the entries that the process is still handling. `None` if the process
+    /// is handling nothing.
     pub since_ms: Option<u64>,
 }
 
 impl WorkInProgress {
-    /// The work in progress at a time of Redis' clock. `oldest` is the age of the oldest turn that may hold entries.
+    /// Creates the values to publish at the given time of Redis' clock. `oldest` is the age of the oldest batch that
+    /// may be in progress.
     #[must_use]
     pub fn at(at_ms: u64, oldest: Option<Duration>) -> Self {
         // Add one, because a fraction of a millisecond that was cut off must not make a batch look younger.
@@ -34,14 +37,15 @@ impl WorkInProgress {
         Self { at_ms, since_ms: oldest.map(|age| at_ms.saturating_sub(age_ms(age))) }
     }
 
-    /// Whether the process read all of its present and later work after this moment.
+    /// Whether the given moment is earlier than the reads of all entries that the process is still handling, and
+    /// earlier than all its future reads.
     #[must_use]
     pub fn is_after(&self, moment_ms: u64) -> bool {
         self.at_ms > moment_ms && self.since_ms.is_none_or(|since_ms| since_ms > moment_ms)
     }
 }
 
-/// Writes the note of the process `name`; it expires after some seconds.
+/// Writes to Redis the age of the oldest batch that the process `name` is handling. The key expires after some seconds.
 ///
 /// # Errors
 /// Fails if Redis does not answer or refuses the call.
@@ -53,7 +57,8 @@ pub async fn write(redis: &RedisStore, name: &str, work: WorkInProgress) -> Fred
         .await
 }
 
-/// Deletes the note of the process `name`, which has nothing in progress any more and reads nothing more.
+/// Deletes the key with the age of the oldest batch of the process `name`. The process is handling nothing and reads no
+/// more entries.
 ///
 /// # Errors
 /// Fails like [`write()`]; the note then expires.
@@ -61,9 +66,9 @@ pub async fn end(redis: &RedisStore, name: &str) -> FredResult<()> {
     redis.pool().del(redis.keys().fleet().work_in_progress(name)).await
 }
 
-/// Reads the names of all running worker processes, and the work in progress that each publishes. None: the process
-/// runs a version that publishes nothing. A process whose keys Redis has lost with its data appears again within a
-/// heartbeat. Scans all keys.
+/// Reads the names of all running worker processes, each with the age of its oldest batch in progress. `None` for a
+/// process whose version publishes no age. If Redis loses the heartbeat of a process, the process is found again after
+/// its next heartbeat. Scans all keys.
 ///
 /// # Errors
 /// Fails if Redis does not answer, or does not allow SCAN.
@@ -91,7 +96,7 @@ pub async fn read_all(redis: &RedisStore) -> FredResult<BTreeMap<String, Option<
     Ok(of_each.filter_map(|(name, pair)| Some((name, of_process(&pair[0], &pair[1])?))).collect())
 }
 
-/// Whether any worker process has a heartbeat, even one that has read nothing yet. Scans all keys.
+/// Whether any worker process has a heartbeat, including a process that has read no entries yet. Scans all keys.
 ///
 /// # Errors
 /// Fails like [`read_all`].
@@ -99,7 +104,7 @@ pub async fn has_sign_of_life(redis: &RedisStore) -> FredResult<bool> {
     Ok(!scan_keys(redis.pool(), &redis.keys().fleet().heartbeats().glob()).await?.is_empty())
 }
 
-/// Reads the work in progress of a process from its note and its heartbeat. None: the process no longer runs.
+/// Reads the work in progress of a process from its note and its heartbeat. `None` if the process no longer runs.
 fn of_process(note: &Value, heartbeat: &Value) -> Option<Option<WorkInProgress>> {
     match note.as_bytes() {
         Some(note) => Some(serde_json::from_slice(note).ok()),

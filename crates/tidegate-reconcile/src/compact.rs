@@ -1,5 +1,5 @@
-//! The compaction of journals: it removes orders that are final on both sides, so that the memory of a sale is bounded
-//! by its buyers and live orders.
+//! The compaction of journals: it removes orders that are final in both stores. So the memory of a sale depends only on
+//! its buyers and live orders.
 //!
 //! An order is final if MySQL has ended, refused or used it, by Tidegate's own events. In addition, its note, its row
 //! and all events that moved it must be older than the cut-off. The cut-off is older than the oldest entry that the
@@ -30,18 +30,20 @@ use tidegate_stream::server_time_ms;
 /// appends.
 const NOTED_BEFORE_MS: i64 = 1_000;
 
-/// The counts of a compaction.
+/// The result of compacting journals (Redis hashes of orders): the numbers of notes that were removed or shortened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CompactReport {
-    /// The released orders that were removed from journals.
+    /// The number of notes that were removed because their orders were released (cancelled, with the units back in the
+    /// stock).
     pub released: u64,
-    /// The used orders that were removed from journals.
+    /// The number of notes that were removed because their orders are used.
     pub used: u64,
-    /// The live orders whose note was shortened.
+    /// The number of notes that were shortened because their orders are old, but can still change.
     pub shortened: u64,
 }
 
-/// The compactor of the journals of two stores.
+/// The task that removes the notes of finished orders from journals (Redis hashes of orders), and keeps the sums of
+/// these notes.
 #[derive(Debug)]
 pub struct Compactor {
     stores: ComparedStores,
@@ -71,8 +73,8 @@ struct Busy {
 }
 
 impl Compactor {
-    /// Creates a compactor for the journals of these stores. It compacts orders older than `older_than` and older than
-    /// the stream.
+    /// Creates a compactor of the journals in the given Redis. The compactor removes only notes of orders that are
+    /// older than `older_than` and older than the first stream entry.
     #[must_use]
     pub fn new((redis, mysql): (RedisStore, MySqlPool), (older_than, pace): (Duration, Pace)) -> Self {
         let are_chosen = redis.partition().tag().is_some();
@@ -82,7 +84,8 @@ impl Compactor {
         Self { stores, older_than, pace }
     }
 
-    /// The time before which notes can be compacted now, in Unix milliseconds by the clock of Redis.
+    /// The time before which notes of orders in the journals (Redis hashes of orders) are old enough to be removed, in
+    /// Unix milliseconds by the clock of Redis.
     ///
     /// # Errors
     /// Fails if Redis does not answer.
@@ -94,9 +97,10 @@ impl Compactor {
         Ok(now_ms.saturating_sub(age_ms).min(first_ms.saturating_sub(NOTED_BEFORE_MS)))
     }
 
-    /// Compacts notes older than `before_ms` in the journals of these vouchers. A comparison must just have found that
-    /// both stores agree on them. `before_ms` must be no later than [`Compactor::cut_off_ms`]. One compaction runs at
-    /// a time in a fleet: the caller holds the reconciler's lease. It may be stopped and called again at any time.
+    /// Removes notes that are older than `before_ms` from the journals (Redis hashes of orders) of the given vouchers.
+    /// Call this only directly after a comparison that found no differences of these vouchers, and while you hold the
+    /// lease on comparisons. `before_ms` must not be later than [`Compactor::cut_off_ms`]. You may stop and repeat this
+    /// call at any time.
     ///
     /// # Errors
     /// Fails if a store cannot be read, or `job` is stopped.

@@ -1,5 +1,6 @@
-//! The removal of the keys of delisted vouchers. It needs a comparison that began after the voucher was delisted, and
-//! that found both sides to agree and no work in flight. From then on, changes of its orders affect only MySQL.
+//! The removal of the keys of delisted vouchers. It needs a comparison that began after the delisting, found no
+//! difference between Redis and MySQL, and found no work in flight. After the removal, changes of the voucher's orders
+//! affect only MySQL.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -32,25 +33,25 @@ const COMMAND: &str = "voucher delist";
 /// The flag of the command that removes keys; without it, the command ends the sale.
 const FLAG: &str = "--remove-keys";
 
-/// The reason why the keys of a voucher stay.
+/// The reason why the Redis keys of a delisted voucher (sale ended permanently) cannot be removed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RemovalBlocker {
     /// MySQL has no row of the voucher.
-    #[error("MySQL has no row of it")]
+    #[error("MySQL has no row of this voucher")]
     NoRow,
-    /// The sale of the voucher has not ended for good.
-    #[error("it is not delisted: tidegate voucher delist without --remove-keys does that first")]
+    /// The voucher is not delisted: its sale has not ended permanently.
+    #[error("the voucher is not delisted: first type tidegate voucher delist without --remove-keys")]
     NotDelisted,
-    /// The two stores do not agree about the voucher.
-    #[error("both stores differ: tidegate reconcile --voucher {0} says in what")]
+    /// Redis and MySQL differ about the voucher.
+    #[error("Redis and MySQL differ: tidegate reconcile --voucher {0} lists the differences")]
     Differs(VoucherId),
     /// Units are being added or taken.
     #[error(
-        "units are being added to it or taken from it: tidegate voucher show --voucher {0} says what completes that"
+        "the stock is being changed: tidegate voucher show --voucher {0} names the command that completes the change"
     )]
     BeingAdjusted(VoucherId),
     /// Workers still have to handle entries of the voucher.
-    #[error("{} and {} of it wait for workers", counted(*orders, "order"), counted(*events, "event"))]
+    #[error("workers must still handle {} and {}", counted(*orders, "order"), counted(*events, "event"))]
     InFlight {
         /// The number of orders in flight.
         orders: u64,
@@ -59,7 +60,7 @@ pub enum RemovalBlocker {
     },
     /// The voucher has dead letters whose orders were not ended.
     #[error(
-        "{} of it among the dead letters: put them back or cancel them first, see tidegate dead list",
+        "the dead letters contain {} of the voucher: first put back or cancel these dead letters (tidegate dead list)",
         counted(*orders, "order")
     )]
     Dead {
@@ -95,7 +96,7 @@ fn kept(look: &VoucherComparison) -> Option<RemovalBlocker> {
     (totals.open.dead_orders > 0).then_some(RemovalBlocker::Dead { orders: totals.open.dead_orders })
 }
 
-/// The remover of keys of delisted vouchers.
+/// The task that removes the Redis keys of delisted vouchers, whose sales were ended permanently.
 #[derive(Debug)]
 pub struct KeyRemover {
     redis: RedisStore,
@@ -107,7 +108,8 @@ pub struct KeyRemover {
 }
 
 impl KeyRemover {
-    /// Creates a remover with these stores. `who` is the name for the operators' log.
+    /// Creates the task that removes keys, with the given Redis and MySQL. The operators' log gets `who` as the person
+    /// or worker that removes keys.
     #[must_use]
     pub fn new((redis, mysql): (RedisStore, MySqlPool), settings: &SystemSettings, who: String) -> Self {
         let log = OperatorLog::new(redis.clone(), settings);
@@ -116,7 +118,8 @@ impl KeyRemover {
         Self { redis, mysql, causal_reads, log, who, after }
     }
 
-    /// Connects to both stores, for `who`.
+    /// Connects the task that removes keys to Redis and MySQL. The operators' log gets `who` as the person or worker
+    /// that removes keys.
     ///
     /// # Errors
     /// Fails if a store cannot be reached.
@@ -127,16 +130,16 @@ impl KeyRemover {
         Ok(Self { causal_reads, ..with_both })
     }
 
-    /// Removes the keys of vouchers that are due: they were delisted long enough ago, this comparison of all vouchers
-    /// began after the delisting, and its result allows the removal. The caller holds the reconciler's lease. If Redis
-    /// still sells a delisted voucher, this delists it there, too: the command was killed half-way, or Redis went back
-    /// in time.
+    /// Removes the keys of vouchers whose sales were ended permanently some time ago. `report` must be the result of a
+    /// comparison that covered all vouchers and began after the end of the sales. The caller holds the lease on
+    /// comparisons. If Redis still sells such a voucher, for example after a failover, this function ends the sale in
+    /// Redis.
     ///
     /// # Errors
     /// Fails if a store does not answer. The operators' log has the keys that were removed by then.
     pub async fn remove_due(&self, report: &ComparisonReport) -> anyhow::Result<Vec<RemovedSale>> {
         let delisted = vouchers::delisted(&self.mysql, self.redis.keys().partition()).await;
-        let delisted = delisted.context("Failed to read what is delisted")?;
+        let delisted = delisted.context("Failed to read the delisted vouchers in MySQL")?;
         let delisted: BTreeSet<VoucherId> = delisted.into_iter().collect();
         let mut removed = Vec::new();
         for look in report.vouchers.iter().filter(|look| delisted.contains(&look.totals.voucher)) {
@@ -177,7 +180,7 @@ impl KeyRemover {
         let (reply, sale) = self.remove(voucher, since_ms).await?;
         let outcome = if sale.is_some() { CommandOutcome::Done } else { CommandOutcome::Refused };
         let counts = sale.as_ref().map_or_else(|| json!({ "keys": 0 }), counts);
-        let error = (reply == RemovedKeys::BeingAdjusted).then_some("units are being added or taken");
+        let error = (reply == RemovedKeys::BeingAdjusted).then_some("the stock is being changed");
         let _is_noted = record.end(outcome, &counts, error).await;
         Ok(sale)
     }
@@ -189,13 +192,13 @@ impl KeyRemover {
         since_ms: i64,
     ) -> anyhow::Result<(RemovedKeys, Option<RemovedSale>)> {
         let SaleKeys { keys, bytes } =
-            self.redis.sales().weigh(voucher).await.context("Failed to weigh its keys")?;
+            self.redis.sales().weigh(voucher).await.context("Failed to measure the voucher's keys")?;
         let reply = self
             .redis
             .sales()
             .remove_delisted(voucher, since_ms)
             .await
-            .context("Failed to remove its keys")?;
+            .context("Failed to remove the voucher's keys from Redis")?;
         if reply != RemovedKeys::Removed {
             return Ok((reply, None));
         }
@@ -213,7 +216,8 @@ impl KeyRemover {
         Ok((reply, Some(sale)))
     }
 
-    /// Checks whether the voucher is delisted, and how many keys and bytes it has. Changes nothing.
+    /// Checks whether the sale of the voucher was ended permanently, and counts the voucher's keys and their bytes.
+    /// Changes nothing.
     ///
     /// # Errors
     /// Fails if a store does not answer.
@@ -226,11 +230,12 @@ impl KeyRemover {
             Some(_) => None,
         };
         let SaleKeys { keys, bytes } =
-            self.redis.sales().weigh(voucher).await.context("Failed to weigh its keys")?;
+            self.redis.sales().weigh(voucher).await.context("Failed to measure the voucher's keys")?;
         Ok(RemoveKeysPlan { voucher, keys, bytes, kept })
     }
 
-    /// Compares both sides of the voucher, and removes its keys if the result allows it.
+    /// Compares Redis and MySQL for the voucher, and removes the voucher's keys from Redis if the comparison allows the
+    /// removal.
     ///
     /// # Errors
     /// Fails if a store does not answer, or another comparison is in progress.
@@ -271,7 +276,7 @@ fn counts(sale: &RemovedSale) -> Json {
     json!({ "keys": sale.keys, "bytes": sale.bytes })
 }
 
-/// The plan of a removal of keys.
+/// The plan to remove the Redis keys of a delisted voucher, whose sale was ended permanently.
 #[derive(Clone, Debug, Serialize)]
 pub struct RemoveKeysPlan {
     /// The voucher whose keys are removed.
@@ -280,7 +285,7 @@ pub struct RemoveKeysPlan {
     pub keys: u64,
     /// The approximate memory of the keys in Redis, in bytes.
     pub bytes: u64,
-    /// The reason why the keys stay; None: they can be removed.
+    /// The reason why the keys of the voucher cannot be removed. None: the keys can be removed.
     pub kept: Option<RemovalBlocker>,
 }
 
@@ -290,20 +295,20 @@ impl Plan for RemoveKeysPlan {
             (Some(_), _) => Next::Refused,
             (None, 0) => Next::NothingToDo,
             (None, keys) => {
-                Next::Ask(format!("Remove the {keys} keys of voucher {} from Redis, for good?", self.voucher))
+                Next::Ask(format!("Remove the {keys} keys of voucher {} in Redis permanently?", self.voucher))
             }
         }
     }
 }
 
-/// The result of a removal of keys.
+/// The result of removing the Redis keys of a delisted voucher, whose sale was ended permanently.
 #[derive(Clone, Debug, Serialize)]
 pub struct RemoveKeysReport {
     /// The voucher whose keys were removed.
     pub voucher: VoucherId,
-    /// The keys that were removed; None: nothing was removed.
+    /// The removed keys of the voucher. None: no key was removed.
     pub removed: Option<RemovedSale>,
-    /// The reason why the keys stay; None: they need not stay.
+    /// The reason why the keys were not removed. None: nothing prevented the removal.
     pub kept: Option<RemovalBlocker>,
 }
 

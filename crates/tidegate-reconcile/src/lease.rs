@@ -1,4 +1,4 @@
-//! The lease for comparisons, repairs and rebuilds: one of them runs at a time in a fleet.
+//! The lease for comparisons, repairs and rebuilds. In a fleet, only one of these tasks runs at a time.
 
 use std::time::Duration;
 
@@ -18,22 +18,23 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// The number of attempts to take a lease whose holder ends it at the same time.
 const ATTEMPTS: usize = 3;
 
-/// The start of the holder's name if a worker compares by itself.
+/// The prefix of the holder's name in the lease on comparisons, if a worker has started the comparison.
 pub const OF_WORKER: &str = "worker ";
-/// The message for the operator of a command that ended because it lost the lease.
-pub const LEASE_WAS_LOST: &str = "the lease of the reconciler was lost: another comparison, repair or rebuild may be running, or Redis was away";
+/// The message to an operator whose command ended because it lost the lease on comparisons and repairs.
+pub const LEASE_WAS_LOST: &str = "the lease of the reconciler was lost: another comparison, repair or rebuild may be running, or Redis did not answer; try again later";
 
-/// The result of an attempt to take the lease.
+/// The result of trying to take the lease that allows one comparison or repair at a time.
 #[derive(Debug)]
 pub enum TakenLease {
-    /// This process holds the lease. If it is lost, a process that changes the stores has to end after the step in
-    /// progress.
+    /// This process holds the lease. If the lease is lost, a process that changes the stores must end after its current
+    /// step.
     Held(LeaseGuard),
-    /// Another process has the lease; with its name and its work.
+    /// Another process holds the lease, with the name and the work of that process.
     Of(String),
 }
 
-/// Takes the lease as [`take_over`] does, but waits for a holder that is nearly done or was killed.
+/// Takes the lease on comparisons and repairs as [`take_over`] does. If another process holds the lease, this function
+/// waits up to 30 seconds for that process.
 ///
 /// # Errors
 /// Fails if Redis does not answer, or another process holds the lease for too long.
@@ -47,17 +48,19 @@ pub async fn wait(redis: &RedisStore, who: &str, job: &Job) -> anyhow::Result<Le
             TakenLease::Of(holder) => printable(&holder),
         };
         if began.elapsed() > PATIENCE || job.is_stopped() {
-            bail!("one comparison, repair or rebuild at a time: {holder} is at it; try again later");
+            bail!(
+                "only one comparison, repair or rebuild runs at a time, and {holder} is running; try again later"
+            );
         }
         if !std::mem::replace(&mut is_said, true) {
-            job.progress.say(&format!("waiting for {holder}: one comparison, repair or rebuild at a time"));
+            job.progress.say(&format!("waiting for {holder}: comparisons, repairs, rebuilds run one by one"));
         }
         sleep(ASK_EVERY).await;
     }
 }
 
-/// Takes the lease as [`take`] does, for a command of an operator: if a worker compares by itself, it ends its
-/// comparison and repeats it later.
+/// Takes the lease on comparisons and repairs for a command of an operator. If a worker holds the lease for its own
+/// comparison, the worker stops that comparison and repeats it later.
 ///
 /// # Errors
 /// Fails if Redis does not answer.
@@ -72,9 +75,9 @@ pub async fn take_over(redis: &RedisStore, who: &str) -> Result<TakenLease, Stre
     take(redis, who).await
 }
 
-/// Takes the lease `tidegate:reconciler` for `who`, such as `anna@shop: tidegate reconcile`, which other processes can
-/// read. Like every lease it can be lost, so it only avoids double work: steps that must not happen twice are
-/// protected elsewhere.
+/// Takes the lease `tidegate:reconciler` in Redis, which prevents two comparisons or repairs at the same time. Other
+/// processes can read the holder `who`, such as `anna@shop: tidegate reconcile`. The lease can be lost, so it must not
+/// be the only protection of a step.
 ///
 /// # Errors
 /// Fails if Redis does not answer.
@@ -91,7 +94,7 @@ pub async fn take(redis: &RedisStore, who: &str) -> Result<TakenLease, StreamErr
             return Ok(TakenLease::Of(who.to_owned()));
         }
     }
-    Ok(TakenLease::Of("a process that has just ended".to_owned()))
+    Ok(TakenLease::Of("another process".to_owned()))
 }
 
 /// Creates a number that distinguishes two holders with the same name.

@@ -1,11 +1,11 @@
-//! The notes in MySQL about complete journals, for a Redis that has lost this knowledge.
+//! The records in MySQL about complete journals, which a rebuild needs if Redis has lost its data.
 
 use tidegate_compare::{CompareError, ComparedStores, ComparisonReport, redis_side::CompletedBy};
 use tidegate_orders::{VoucherId, records::vouchers};
 
-/// Notes in MySQL which journals are complete, by a comparison of these stores. Vouchers with a note are skipped. If
-/// the sum of a journal does not match the stock, programs that keep no journal may sell the voucher. A journal that a
-/// rebuild called complete is skipped as well, because the rebuild could not know that.
+/// Stores in MySQL which journals (Redis hashes of orders) are complete, as the given comparison shows. Skips vouchers
+/// with a stored value. Skips journals whose sum does not match the stock, and journals that a rebuild made complete,
+/// because these vouchers may be sold by programs that write no journal.
 ///
 /// # Errors
 /// Fails if a store does not answer.

@@ -22,5 +22,5 @@ pub(crate) fn is_no_right(error: &anyhow::Error) -> bool {
 
 /// Raises the counters above all known ids. This never lowers a counter.
 pub(crate) async fn raise(known: &KnownSequences, redis: &RedisStore) -> anyhow::Result<Vec<RaisedCounter>> {
-    known.raise(redis).await.context("Failed to raise the counter of order ids")
+    known.raise(redis).await.context("Failed to raise the order id counters in Redis")
 }

@@ -9,7 +9,7 @@
 //! that the stream received meanwhile. If a rebuild is killed, it leaves keys that no program reads. The next rebuild
 //! removes them, and they also expire.
 //!
-//! The stock in Redis is MySQL's stock, less the units of unwritten orders. An unwritten order has neither a row nor a
+//! The stock in Redis is MySQL's stock minus the units of unwritten orders. An unwritten order has neither a row nor a
 //! refusal in MySQL, and is in the stream (acknowledged or not), among the dead letters, or in the previous journal.
 
 mod backlog;
@@ -37,16 +37,16 @@ pub use voucher_report::{NotRebuilt, OrdersBySource, VoucherReport};
 use self::{backlog::UnwrittenOrders, workers::Waited};
 use crate::{lease, order_ids};
 
-/// The request for a rebuild.
+/// The request to rebuild vouchers in Redis from MySQL: the vouchers, and the workers to ignore.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RebuildRequest {
-    /// The voucher that is rebuilt. None: all vouchers whose sale has not ended and that were ever sold through Redis.
+    /// The voucher to rebuild in Redis. None: all vouchers that were sold through Redis and whose sale has not ended.
     pub voucher: Option<VoucherId>,
-    /// The workers that the rebuild does not wait for, whatever they have in progress.
+    /// The names of workers that the rebuild does not wait for, even if they have entries in progress.
     pub despite_workers: Vec<String>,
 }
 
-/// A rebuild with the stores that it needs.
+/// The operation that writes the keys of vouchers in Redis again, from MySQL, the stream and the journals.
 #[derive(Debug)]
 pub struct Rebuild {
     redis: RedisStore,
@@ -56,7 +56,7 @@ pub struct Rebuild {
 }
 
 impl Rebuild {
-    /// Connects to both stores of a system. Other processes can read that `who` rebuilds.
+    /// Connects to Redis and MySQL for a rebuild. Other processes can read that `who` runs the rebuild.
     ///
     /// # Errors
     /// Fails if a store cannot be reached.
@@ -67,8 +67,8 @@ impl Rebuild {
         Ok(Self { redis, mysql, causal_reads, who })
     }
 
-    /// Rebuilds the vouchers of the plan. A repetition begins anew, and does no harm to vouchers that are already
-    /// rebuilt.
+    /// Rebuilds the vouchers of the plan in Redis. You may repeat a rebuild: it begins again, and rebuilt vouchers stay
+    /// correct.
     ///
     /// # Errors
     /// Fails if a store does not answer, or another process holds the lease. The vouchers in `report` are done even
@@ -101,7 +101,7 @@ impl Rebuild {
             .staged_sales()
             .remove_staged()
             .await
-            .context("Failed to remove the keys of a killed rebuild")?;
+            .context("Failed to remove the keys that a killed rebuild left in Redis")?;
         match workers::wait(&self.redis, &plan.request.despite_workers, job).await? {
             Waited::Done => {}
             Waited::Stopped => return Ok(End::Stopped),

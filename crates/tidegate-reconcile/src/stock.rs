@@ -1,40 +1,43 @@
-//! The right stock of a voucher in Redis, computed from the totals of both sides. Pure.
+//! The right stock of a voucher in Redis, computed from the totals in Redis and MySQL. Pure.
 
-/// The totals of a voucher with a complete journal, in units. MySQL's values come from one snapshot, and Redis' values
-/// from one instant.
+/// The stocks and the sums of a voucher's units, which show the right stock in Redis if the voucher's journal (the
+/// Redis hash of orders) is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StockTotals {
-    /// The units by which the stock in Redis is above the sum of its journal; below 0: under it.
+    /// The stock in Redis minus the sum of the voucher's journal, the Redis hash of orders.
     pub redis_drift: i64,
-    /// The units that were loaded, added, taken and repaired, by the journal.
+    /// The units that were ever loaded, added, taken or repaired for the sale, by the voucher's journal in Redis.
     pub loaded: i64,
     /// The units left in MySQL.
     pub mysql_stock: i64,
-    /// The units that were loaded, by MySQL. None: MySQL does not know.
+    /// The units that were ever loaded for the sale, according to MySQL. None: MySQL does not know this number.
     pub initial: Option<i64>,
-    /// The units of live rows in MySQL.
+    /// The units of orders in MySQL that are not cancelled or refunded.
     pub live_units: i64,
     /// Whether an operator's change of the stock is in progress, or was made during the comparison.
     pub is_change_open: bool,
 }
 
-/// The move of a stock by a repair, as differences.
+/// The correction that a repair makes to the stock of a voucher in Redis.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StockMove {
-    /// Units that the sale gets by the journal; below 0, it loses them.
+    /// The units that the repair adds to the journal's sum of loaded units, so that the sum matches MySQL. Negative:
+    /// the repair deducts units.
     pub loaded: i64,
-    /// The units by which the stock was above the sum of its journal; they are taken back.
+    /// The stock in Redis minus the sum of the voucher's journal (the Redis hash of orders). The repair deducts this
+    /// number from the stock.
     pub drift: i64,
 }
 
 impl StockMove {
-    /// The units by which the stock in Redis moves, without the repaired orders.
+    /// The units that the correction adds to the stock in Redis. Negative: the correction deducts units. Units of
+    /// repaired orders are not included.
     #[must_use]
     pub const fn units(self) -> i64 {
         self.loaded.saturating_sub(self.drift)
     }
 
-    /// Whether there is nothing to move and nothing to note.
+    /// Whether the stock in Redis is right, so that it needs no correction.
     #[must_use]
     pub fn is_nothing(self) -> bool {
         self == Self::default()
@@ -42,14 +45,14 @@ impl StockMove {
 }
 
 impl StockTotals {
-    /// The units by which MySQL's stock is above the loaded units less the live rows. None: the loaded units are
-    /// unknown.
+    /// The stock in MySQL minus the correct stock: the units ever loaded, minus the units of orders that are not
+    /// cancelled. None: the loaded units are unknown.
     #[must_use]
     pub fn mysql_drift(&self) -> Option<i64> {
         self.initial.map(|initial| self.mysql_stock - (initial - self.live_units))
     }
 
-    /// Computes how the stock in Redis has to move. None: an operator's change of it is in progress.
+    /// Calculates the correction of the stock in Redis. None: an operator is changing the stock now.
     ///
     /// The result never puts more units on sale than MySQL has. Units that an operator manually added to both stocks
     /// stay on sale; units that were added to only one stock do not. A correct stock stays as it is, so a second call

@@ -1,4 +1,4 @@
-//! The removal of limit counters in windows that are over, so that memory is bounded by recent buyers.
+//! The removal of limit counters in ended time windows, so that memory depends only on recent buyers.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use tidegate_orders::{
 };
 use tidegate_stream::server_time_ms;
 
-/// The sweeper of limit counters in ended windows.
+/// The task that removes limit counters from Redis after their time windows have ended.
 #[derive(Debug)]
 pub struct UseSweeper {
     redis: RedisStore,
@@ -18,15 +18,15 @@ pub struct UseSweeper {
 }
 
 impl UseSweeper {
-    /// Creates a sweeper of this store.
+    /// Creates the task that removes old limit counters from the given Redis.
     #[must_use]
     pub fn new(redis: RedisStore, pace: Pace) -> Self {
         Self { redis, pace }
     }
 
-    /// Removes the counters of these vouchers and their campaigns in ended windows. A window has ended if it is over
-    /// by the clock of Redis and by the clock of this process. Returns the number of removed counters. It may be
-    /// stopped and called again at any time.
+    /// Removes the limit counters of ended time windows, for the given vouchers and their campaigns, and returns the
+    /// number of removed counters. A window counts as ended if both the clock of Redis and the clock of this process
+    /// say so. You may stop and repeat this call at any time.
     ///
     /// # Errors
     /// Fails if Redis does not answer.

@@ -23,41 +23,43 @@ const OLDEST: Duration = Duration::from_secs(30);
 /// The least time between two samples. In a shorter time, the rate would depend on whether one batch more was read.
 const CLOSEST: Duration = Duration::from_millis(400);
 
-/// The position of a group between the first and the last entry of its stream.
+/// The position of a consumer group in its stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupPosition {
-    /// The last entry that was delivered to the group: a consumer has read all entries up to this one.
+    /// The id of the last entry that was delivered to the group.
     pub last_delivered: EntryId,
-    /// The last entry that was ever added to the stream.
+    /// The id of the last entry that was ever added to the stream.
     pub last_added: EntryId,
 }
 
-/// The number of entries that a group has read and has not read, at one time.
+/// The number of entries that a consumer group has read, and the number that it has not read, at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Backlog {
-    /// The server's clock: Unix time in milliseconds.
+    /// The time by the server's clock, in Unix milliseconds.
     pub now_ms: u64,
-    /// The last entry that was ever added.
+    /// The id of the last entry that was ever added to the stream.
     pub last_added: EntryId,
-    /// The last entry that was delivered to the group.
+    /// The id of the last entry that was delivered to the group.
     pub last_delivered: EntryId,
-    /// The first entry that no consumer has read yet.
+    /// The id of the first entry that no consumer has read yet. None: all entries were read.
     pub oldest_undelivered: Option<EntryId>,
-    /// The number of entries that are not delivered yet. None if the server does not know it: before Redis 7, and after
-    /// XDEL.
+    /// The number of entries that are not delivered yet. None: the server does not know the number, because the server
+    /// is older than Redis 7, or because of an XDEL.
     pub lag: Option<u64>,
-    /// The number of entries that were ever delivered to the group. None in the same cases as for `lag`.
+    /// The number of entries that were ever delivered to the group. None: the server does not know the number, because
+    /// the server is older than Redis 7, or because of an XDEL.
     pub entries_read: Option<u64>,
 }
 
 impl Backlog {
-    /// Whether a consumer has read `entry`: then the entry is in progress, set aside, or done.
+    /// Whether a consumer has read `entry`. A delivered entry is either pending or acknowledged.
     #[must_use]
     pub fn is_delivered(&self, entry: EntryId) -> bool {
         entry <= self.last_delivered
     }
 
-    /// An estimate of how many undelivered entries come before `entry`; None if the server does not know.
+    /// An estimate of how many undelivered entries come before `entry`. None: the server does not know the number of
+    /// undelivered entries.
     ///
     /// Redis counts all undelivered entries, and not those before one of them. So the estimate assumes that entries
     /// were added evenly between the first and the last.
@@ -78,7 +80,7 @@ impl Backlog {
 }
 
 impl GroupInspector<'_> {
-    /// Reads the position of the group; None if the stream or the group does not exist.
+    /// Reads the position of the group in the stream. None: the stream or the group does not exist.
     ///
     /// # Errors
     /// As for every call here.
@@ -86,7 +88,7 @@ impl GroupInspector<'_> {
         Ok(self.group_in_stream().await?.map(|(position, ..)| position))
     }
 
-    /// Reads the backlog of the group; None if the stream or the group does not exist.
+    /// Reads how many entries the group has read and has not read. None: the stream or the group does not exist.
     ///
     /// # Errors
     /// As for every call here.
@@ -133,7 +135,7 @@ pub struct ReadRate {
 }
 
 impl ReadRate {
-    /// Adds a sample of the backlog, taken at `at`.
+    /// Adds a sample of the backlog, the numbers of read and unread entries, that was taken at the time `at`.
     pub fn note(&mut self, at: Instant, backlog: &Backlog) {
         let Some(read) = backlog.entries_read else { return self.looks.clear() };
         // An operator moved the group, or another server answers.
@@ -149,8 +151,8 @@ impl ReadRate {
         }
     }
 
-    /// The entries per second that the group has read lately; None unless there are two samples with enough time
-    /// between them.
+    /// The number of entries per second that the group has read lately. None: there are not yet two samples with enough
+    /// time between them.
     #[must_use]
     pub fn rate(&self) -> Option<f64> {
         let ((began, before), (ended, after)) = (self.looks.front()?, self.looks.back()?);

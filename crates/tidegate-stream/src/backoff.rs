@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use rand::RngExt;
 
-/// A wait that doubles from `min` up to `max`. Half of each wait is random, so that many processes do not retry at the
-/// same time.
+/// A waiting time that doubles with each attempt, from `min` up to `max`. Half of each wait is random, so that many
+/// processes do not retry at the same time.
 #[derive(Clone, Debug)]
 pub struct Backoff {
     min: Duration,
@@ -21,20 +21,21 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// Creates waits of about `min` at first and `max` at most.
+    /// Creates a backoff whose waits are about `min` at first and at most `max` later.
     #[must_use]
     pub fn new(min: Duration, max: Duration) -> Self {
         Self { min, max, attempt: 0 }
     }
 
-    /// Returns the next wait: a random time between half of this attempt's ceiling and the ceiling.
+    /// Returns the next wait: a random time between half of the present upper bound and the whole bound. Then the bound
+    /// doubles.
     pub fn next_wait(&mut self) -> Duration {
         let wait = wait(self.min, self.max, self.attempt);
         self.attempt = self.attempt.saturating_add(1);
         wait
     }
 
-    /// Starts over with `min`, after an attempt that succeeded.
+    /// Starts again with the shortest wait. Call this method after an attempt that succeeded.
     pub fn reset(&mut self) {
         self.attempt = 0;
     }

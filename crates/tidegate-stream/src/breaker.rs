@@ -1,5 +1,5 @@
-//! The circuit breaker: it is open while a store is unavailable. Then the lanes read nothing, one task probes the
-//! store, and all lanes continue together afterwards.
+//! The circuit breaker, which is open while a store is unavailable. While it is open, the lanes read nothing, and one
+//! task probes the store. After the outage, all lanes continue together.
 
 use std::{
     collections::BTreeMap,
@@ -19,7 +19,8 @@ use crate::{backoff::Backoff, handler::Outage};
 /// The time that the breaker must stay closed before the waits between probes start over.
 const STABLE: Duration = Duration::from_secs(10);
 
-/// A circuit breaker that all lanes of a process share.
+/// A circuit breaker that all lanes (consumers of the group) in a process share. While the breaker is open, the lanes
+/// read nothing.
 #[derive(Debug)]
 pub struct Breaker {
     state: watch::Sender<State>,
@@ -29,7 +30,7 @@ pub struct Breaker {
     probed: Mutex<Option<Instant>>,
 }
 
-/// The state of a breaker.
+/// The state of a circuit breaker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
     /// All stores work, as far as the process knows.
@@ -61,19 +62,20 @@ impl Breaker {
         self.state.borrow().clone()
     }
 
-    /// Returns whether a store is unavailable.
+    /// Returns whether the breaker is open, because a store is unavailable.
     #[must_use]
     pub fn is_open(&self) -> bool {
         *self.state.borrow() != State::Closed
     }
 
-    /// Returns the number of outages of each store that have begun.
+    /// Returns the number of outages that have begun since the process started, for each store.
     #[must_use]
     pub fn outages(&self) -> BTreeMap<&'static str, u64> {
         self.outages.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns how long no probe has ended, while the breaker is open; None while it is closed.
+    /// Returns the time since the last probe of the store ended, or since the breaker opened. None: the breaker is
+    /// closed.
     #[must_use]
     pub fn silent_for(&self) -> Option<Duration> {
         let State::Open { since, .. } = self.state() else { return None };
@@ -81,22 +83,22 @@ impl Breaker {
         Some(probed.map_or(since, |probed| probed.max(since)).elapsed())
     }
 
-    /// Returns the number of outages that are over. Call it before work begins, and pass the number to
-    /// [`Breaker::trip`].
+    /// Returns the number of outages that have ended. Call this method before work begins, and pass the number to
+    /// [`Breaker::trip`] if the work fails.
     #[must_use]
     pub fn closings(&self) -> u64 {
         self.closings.load(Relaxed)
     }
 
-    /// Opens the breaker, because work failed that began after `closings` outages. The first lane that notices an
-    /// outage logs it; the others only stop. Work that began before the last outage was over failed because of that
-    /// outage: it opens nothing, and is retried.
+    /// Opens the breaker after work has failed. `closings` is the number of outages that had ended when the work began.
+    /// If another outage has ended since then, that outage explains the failure: the breaker stays closed, and the
+    /// caller retries the work. Only the first caller that notices an outage logs it.
     pub fn trip(&self, outage: Outage, closings: u64) {
         self.state.send_if_modified(|state| {
             if *state != State::Closed || closings != self.closings() {
                 return false;
             }
-            tracing::warn!(store = outage.store, error = %outage.error, "outage began: nothing is read until the store works again");
+            tracing::warn!(store = outage.store, error = %outage.error, "outage began: no entries are read until the store works again");
             *self.outages.lock().unwrap_or_else(PoisonError::into_inner).entry(outage.store).or_default() += 1;
             *state = State::Open { since: Instant::now(), outage };
             true
@@ -110,8 +112,8 @@ impl Breaker {
         let _ = state.wait_for(|state| *state == State::Closed).await;
     }
 
-    /// Calls `probe` while the breaker is open, with growing waits, and closes it when a probe succeeds. Ends with
-    /// `stop`.
+    /// Calls `probe` while the breaker is open, with growing waits, and closes the breaker when a probe succeeds. Ends
+    /// when `stop` is cancelled.
     pub async fn run<P, F>(&self, probe: P, mut backoff: Backoff, stop: CancellationToken)
     where
         P: Fn() -> F,
@@ -128,11 +130,11 @@ impl Breaker {
                     *self.probed.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
                     match answer {
                         Ok(()) => break,
-                        Err(error) => tracing::debug!(%error, "the store is still away"),
+                        Err(error) => tracing::debug!(%error, "the store is still unavailable"),
                     }
                 }
                 let outage_ms = u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX);
-                tracing::warn!(store = outage.store, outage_ms, "outage over: reading goes on");
+                tracing::warn!(store = outage.store, outage_ms, "outage over: entries are read again");
                 self.state.send_modify(|state| {
                     self.closings.fetch_add(1, Relaxed);
                     *state = State::Closed;

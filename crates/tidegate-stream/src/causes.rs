@@ -1,4 +1,4 @@
-//! The causes that entries of a process wait for: counted, reported, and logged when they begin and end.
+//! The causes for which a process has set entries aside. They are counted, reported, and logged at their begin and end.
 
 use std::{
     collections::BTreeMap,
@@ -17,7 +17,8 @@ const LOG_AFTER: Duration = Duration::from_secs(2);
 /// The number of causes of one kind that are logged one by one; the others are summed up.
 const LOGGED_ONE_BY_ONE: usize = 3;
 
-/// The causes of all entries that the lanes of a process have set aside, with their counts.
+/// The causes for which a process has set entries aside (left them pending, to retry them later), with the number of
+/// entries for each cause.
 #[derive(Debug, Default)]
 pub struct Causes {
     entries: AtomicUsize,
@@ -49,34 +50,34 @@ struct LoggedKind {
     is_summed_up: bool,
 }
 
-/// The entries that wait because of the same cause.
+/// The entries that are set aside for one cause: a process leaves them pending, to retry them later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitingEntries {
-    /// The cause that they wait for.
+    /// The cause for which the entries are set aside: left pending, to be retried later.
     pub cause: Cause,
-    /// The number of entries of this process that wait for it.
+    /// The number of entries of this process that are set aside (left pending) for the cause.
     pub entries: usize,
-    /// The time for which entries have waited for it.
+    /// The duration for which at least one entry has been set aside (left pending) for the cause.
     pub lasting: Duration,
 }
 
-/// The entries that wait for causes of one kind.
+/// The entries of a process that are set aside (left pending, to be retried later) for causes of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OfKind {
-    /// The number of entries of this process that wait for such causes.
+    /// The number of entries of this process that are set aside (left pending) for causes of the kind.
     pub entries: usize,
-    /// The number of different causes that they wait for.
+    /// The number of different causes of this kind.
     pub causes: usize,
 }
 
 impl Causes {
-    /// Returns the number of entries that are set aside.
+    /// Returns the number of entries that this process has set aside: left pending, to retry them later.
     #[must_use]
     pub fn entries(&self) -> usize {
         self.entries.load(Relaxed)
     }
 
-    /// Returns the waiting entries, by the kind of their causes.
+    /// Returns the number of set-aside entries (left pending, to be retried later) for each kind of cause.
     #[must_use]
     pub fn by_kind(&self) -> BTreeMap<&'static str, OfKind> {
         let mut kinds = BTreeMap::<_, OfKind>::new();
@@ -88,7 +89,7 @@ impl Causes {
         kinds
     }
 
-    /// Returns the causes with the most waiting entries, at most `most` of them.
+    /// Returns the causes with the most set-aside entries (left pending, to be retried later): at most `most` causes.
     #[must_use]
     pub fn top(&self, most: usize) -> Vec<WaitingEntries> {
         let held = self.held();
@@ -106,17 +107,18 @@ impl Causes {
         all
     }
 
-    /// Returns whether entries of this process wait for a cause of this kind. The call costs nothing while no entry is
-    /// set aside.
+    /// Returns whether any entries of this process wait for a cause of the kind `kind` to end. The call costs nothing
+    /// while no entry waits.
     #[must_use]
     pub fn has(&self, kind: &'static str) -> bool {
         self.entries() > 0 && self.held().has(kind)
     }
 
-    /// Reports that these causes were settled. For each cause, the lane of this process that has the oldest entry
-    /// waiting for it tries that entry at once. Only this lane does, because the entries of other lanes also wait for
-    /// that entry. The call applies to causes whose oldest entry is tried first ([`Cause::in_order`]), and ignores
-    /// other causes. Another process may settle a cause, so the lanes also try all causes from time to time.
+    /// Reports that the given causes have ended, so that entries which wait for these causes are retried. For each
+    /// cause, one lane (a consumer of this process) retries an entry at once: the lane with the oldest entry of the
+    /// cause. The entries of other lanes must wait for this oldest entry. The call ignores causes that were not created
+    /// by [`Cause::in_order`]. If another process ends a cause, nobody reports it, so the lanes also retry all entries
+    /// from time to time.
     pub fn wake(&self, settled: impl IntoIterator<Item = Cause>) {
         let lanes = self.held().lanes.clone();
         let lanes: Vec<Arc<LaneWakes>> = lanes.iter().filter_map(Weak::upgrade).collect();
@@ -184,13 +186,13 @@ impl Causes {
             tracing::error!(
                 entries,
                 most,
-                "the limit of set-aside entries is reached: no new entries are read until some of them are done"
+                "the limit of set-aside entries is reached: no new entries are read until some of the entries that wait for a retry are done"
             );
         } else if !is_full && let Some(since) = held.full_since.take() {
             tracing::warn!(
                 entries,
                 lasting_ms = millis(since),
-                "fewer entries are set aside than the limit: new entries are read again"
+                "the number of set-aside entries is below the limit: new entries are read again"
             );
         }
         is_full
@@ -237,11 +239,11 @@ impl Held {
                 kind,
                 key,
                 entries,
-                "entries are set aside: they are retried until this cause is over"
+                "entries are set aside: the worker retries them from time to time until the given cause ends"
             );
         } else if !logged.is_summed_up {
             logged.is_summed_up = true;
-            tracing::warn!(kind, "entries are set aside for more causes of this kind");
+            tracing::warn!(kind, "entries are set aside for more causes of the given kind");
         }
     }
 
@@ -251,7 +253,7 @@ impl Held {
                 kind,
                 key,
                 lasting_ms = millis(ended.since),
-                "no entry is set aside for this cause any more"
+                "no entry is set aside for the given cause any more"
             );
         }
         if !self.has(kind)
@@ -261,7 +263,7 @@ impl Held {
             tracing::warn!(
                 kind,
                 lasting_ms = millis(logged.since),
-                "no entry is set aside for this kind any more"
+                "no entry is set aside any more for any cause of this kind"
             );
         }
     }

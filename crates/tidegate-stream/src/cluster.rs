@@ -44,8 +44,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// The number of nodes that one query asks at most. In a larger cluster, masters with slots come first.
 const MOST_ASKED: usize = 16;
 
-/// A Redis Cluster, found through some of its nodes. It refreshes its map from the first time that a client connects
-/// through it.
+/// A Redis Cluster that is found through some of its nodes. After the first client connects, a task refreshes the map
+/// of the cluster in the background.
 pub struct RedisCluster {
     seeds: Vec<NodeAddress>,
     /// User, password and TLS, which are the same for all nodes; the address is replaced for each node.
@@ -78,8 +78,8 @@ pub fn is_cluster_url(url: &str) -> bool {
 
 impl RedisCluster {
     /// Reads a URL of the form `redis-cluster://user:password@host:port?node=host:port`, or `rediss-cluster://` for
-    /// TLS. Any node is enough; further nodes help while that one is unavailable. This connects to no node yet. The
-    /// certificates of all nodes must be valid for the first host.
+    /// TLS. One node is enough; the parameter `node` adds nodes that are asked if the first node is unavailable. This
+    /// call connects to no node. The certificates of all nodes must be valid for the first host.
     ///
     /// # Errors
     /// When the URL is invalid; the error says why.
@@ -98,7 +98,7 @@ impl RedisCluster {
         let wrong = |what: &str| Error::new(ErrorKind::Config, what.to_owned());
         let mut seeds = vec![first.ok_or_else(|| wrong("a cluster's URL needs a host"))?];
         for node in query.split('&').filter_map(|parameter| parameter.strip_prefix("node=")) {
-            seeds.push(NodeAddress::parse(node).ok_or_else(|| wrong("node= must be host:port"))?);
+            seeds.push(NodeAddress::parse(node).ok_or_else(|| wrong("node= in the URL must be host:port"))?);
         }
         if config.database.is_some_and(|database| database != 0) {
             return Err(wrong("a cluster has database 0 only"));
@@ -114,20 +114,21 @@ impl RedisCluster {
         })
     }
 
-    /// Returns the master of the slot that `key` is in.
+    /// Returns the master of the hash slot that contains `key`.
     #[must_use]
     pub fn master_of(self: &Arc<Self>, key: &str) -> SlotMaster {
         SlotMaster { cluster: Arc::clone(self), slot: fred::util::redis_keyslot(key.as_bytes()) }
     }
 
-    /// Returns the map from the last replies of the nodes; empty until a node has answered.
+    /// Returns the map of the cluster: which node serves which hash slots, from the last replies of the nodes. The map
+    /// is empty until a node has answered.
     #[must_use]
     pub fn map(&self) -> Arc<ClusterMap> {
         Arc::clone(&self.map.borrow())
     }
 
-    /// Queries the nodes for the map, unless another task has done so just now. If no node answers, the map stays as it
-    /// is.
+    /// Queries the nodes for the map of the cluster, unless another task has just queried them. If no node answers, the
+    /// previous map stays.
     pub async fn look(&self) -> Arc<ClusterMap> {
         let mut asked = self.asked.lock().await;
         if asked.is_none_or(|asked| asked.elapsed() > FRESH) {
@@ -139,9 +140,9 @@ impl RedisCluster {
                 self.map.send_if_modified(|known| {
                     let is_new = **known != map;
                     if known.is_empty() {
-                        tracing::debug!(masters = map.masters(), "masters of the Redis Cluster");
+                        tracing::debug!(masters = map.masters(), "found the masters of the Redis Cluster");
                     } else if known.masters() != map.masters() {
-                        tracing::info!(masters = map.masters(), "masters of the Redis Cluster");
+                        tracing::info!(masters = map.masters(), "the masters of the Redis Cluster changed");
                     }
                     *known = Arc::new(map);
                     is_new
@@ -185,7 +186,7 @@ impl RedisCluster {
         match reply {
             Ok(reply) => Some(parse_nodes(&reply, &node)),
             Err(error) => {
-                tracing::debug!(%node, "a node of the Redis Cluster did not send its map: {error}");
+                tracing::debug!(%node, "a node of the Redis Cluster did not send the cluster map: {error}");
                 // A connection may swallow what it is sent, so it is not used again.
                 self.clients.lock().unwrap_or_else(PoisonError::into_inner).remove(&node);
                 None
@@ -245,7 +246,7 @@ fn server_at(node: &NodeAddress, config: &Config) -> Server {
     Server { host: node.host.as_str().into(), port: node.port, tls_server_name: named }
 }
 
-/// The present master of one slot of a Redis Cluster.
+/// The present master of one hash slot of a Redis Cluster.
 #[derive(Clone)]
 pub struct SlotMaster {
     cluster: Arc<RedisCluster>,
@@ -259,13 +260,13 @@ impl fmt::Debug for SlotMaster {
 }
 
 impl SlotMaster {
-    /// Returns the cluster that the master belongs to.
+    /// Returns the Redis Cluster of this master.
     #[must_use]
     pub fn cluster(&self) -> &Arc<RedisCluster> {
         &self.cluster
     }
 
-    /// Returns the address of the master, by the last map.
+    /// Returns the address of the master in the last cluster map.
     #[must_use]
     pub fn address(&self) -> Option<NodeAddress> {
         self.cluster.map().owner(self.slot).cloned()
@@ -292,7 +293,7 @@ impl SlotMaster {
         let Some(owner) = map.owner(self.slot) else {
             return Err(failed(match map.is_empty() {
                 true => "No node of the Redis Cluster answers".to_owned(),
-                false => format!("No node of the Redis Cluster has slot {}", self.slot),
+                false => format!("No node of the Redis Cluster serves slot {}", self.slot),
             }));
         };
         let found = lookup_host((owner.host.as_str(), owner.port)).await;

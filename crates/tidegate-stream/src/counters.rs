@@ -32,33 +32,33 @@ pub struct Counters {
     settlings: Histogram,
 }
 
-/// The values of the counters at one time.
+/// The values of the entry counters of a process at one time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
-    /// The batches that were handled, and settled as far as Redis accepted it.
+    /// The number of batches that were handled, including batches whose acknowledgement Redis refused.
     pub batches: u64,
-    /// The entries that were acknowledged as done.
+    /// The number of entries that were acknowledged as done.
     pub done: u64,
-    /// The entries that were copied to the dead stream.
+    /// The number of entries that were buried: moved to the stream of dead letters.
     pub buried: u64,
-    /// The entries whose payload was deleted or trimmed.
+    /// The number of pending entries whose payload was deleted or trimmed.
     pub gone: u64,
-    /// The number of times that an entry was set aside, to be retried.
+    /// The number of times that an entry was set aside: left pending, to be retried later.
     pub retried: u64,
-    /// The entries that were claimed from other consumers.
+    /// The number of entries that were claimed from other consumers with XCLAIM.
     pub claimed: u64,
 }
 
-/// The outcomes of the entries of one batch.
+/// The numbers of entries of one batch, by their outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BatchReport {
-    /// The entries that were acknowledged as done.
+    /// The number of entries that were acknowledged as done.
     pub done: usize,
-    /// The entries that were copied to the dead stream.
+    /// The number of entries that were buried: moved to the stream of dead letters.
     pub buried: usize,
-    /// The entries that were acknowledged because their payload is gone.
+    /// The number of entries that were acknowledged because their payload is gone.
     pub gone: usize,
-    /// The entries that were set aside.
+    /// The number of entries that were set aside: left pending, to be retried later.
     pub left: usize,
 }
 
@@ -112,7 +112,7 @@ impl Counters {
         self.settlings.add_time(time);
     }
 
-    /// Returns the present values of the counters.
+    /// Returns the present values of all counters.
     #[must_use]
     pub fn counts(&self) -> Counts {
         Counts {
@@ -125,44 +125,47 @@ impl Counters {
         }
     }
 
-    /// Returns the number of entries copied to the dead stream, by reason.
+    /// Returns the number of buried entries (moved to the dead letters) for each reason of burial.
     #[must_use]
     pub fn buried_by_reason(&self) -> BTreeMap<&'static str, u64> {
         self.reasons.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns the entries that are set aside, by their causes.
+    /// Returns the causes for which entries are set aside (left pending, to be retried later), with the number of
+    /// entries for each cause.
     #[must_use]
     pub fn set_aside(&self) -> &Arc<Causes> {
         &self.causes
     }
 
-    /// Returns how often a connection to Redis was replaced by a new one.
+    /// Returns the number of times that a connection to Redis was replaced by a new connection.
     #[must_use]
     pub fn reconnects(&self) -> u64 {
         self.reconnects.load(Relaxed)
     }
 
-    /// Returns the histogram of the number of entries that one read brought; empty reads do not count.
+    /// Returns a histogram of the number of entries that each read returned. Empty reads do not count.
     #[must_use]
     pub fn sizes(&self) -> &Histogram {
         &self.sizes
     }
 
-    /// Returns the histogram of the duration of reads that brought entries, including the wait for the first entry.
+    /// Returns a histogram of the duration of reads that returned entries. The duration includes the wait for the first
+    /// entry.
     #[must_use]
     pub fn reads(&self) -> &Histogram {
         &self.reads
     }
 
-    /// Returns the histogram of the duration of acknowledging and burying.
+    /// Returns a histogram of the time that it takes to acknowledge the entries of a batch, or to move them to the dead
+    /// letters.
     #[must_use]
     pub fn settlings(&self) -> &Histogram {
         &self.settlings
     }
 }
 
-/// Counts from now on how often a connection of `pool` reconnects. Readers count their own reconnects.
+/// Starts to count how many times the connections of `pool` reconnect. Blocking readers count their own reconnects.
 pub fn count_reconnects(pool: impl Into<RedisPool>, counters: &Arc<Counters>) {
     for client in pool.into().0.clients() {
         let counters = Arc::clone(counters);

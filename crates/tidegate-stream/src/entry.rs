@@ -23,12 +23,12 @@ pub struct EntryId {
 }
 
 impl EntryId {
-    /// The smallest id: a read after it begins at the start of the stream.
+    /// The smallest entry id. A read after this id begins at the start of the stream.
     pub const MIN: Self = Self { ms: 0, seq: 0 };
-    /// The largest id that a stream can have.
+    /// The largest entry id that a stream can have.
     pub const MAX: Self = Self { ms: u64::MAX, seq: u64::MAX };
 
-    /// Returns the next id; the largest id has none and returns itself.
+    /// Returns the next entry id. The largest id has no next id, and returns itself.
     #[must_use]
     pub fn next(self) -> Self {
         match (self.seq.checked_add(1), self.ms.checked_add(1)) {
@@ -38,7 +38,7 @@ impl EntryId {
         }
     }
 
-    /// Returns the previous id; the smallest id has none and returns itself.
+    /// Returns the previous entry id. The smallest id has no previous id, and returns itself.
     #[must_use]
     pub fn previous(self) -> Self {
         match (self.seq.checked_sub(1), self.ms.checked_sub(1)) {
@@ -70,10 +70,10 @@ impl fmt::Display for EntryId {
 pub struct PendingEntry {
     /// The id of the entry.
     pub id: EntryId,
-    /// The consumer that holds it.
+    /// The name of the consumer that holds the entry.
     pub consumer: String,
-    /// Milliseconds since the entry was last delivered, or since its consumer last reset its idle time; see
-    /// [`crate::is_claimable`].
+    /// The milliseconds since the entry was last delivered, or since its consumer last reset this time. If
+    /// [`crate::is_claimable`] returns true for the value, any consumer may claim the entry.
     pub idle_ms: u64,
     /// The number of times that the entry was delivered.
     pub deliveries: u64,
@@ -81,7 +81,7 @@ pub struct PendingEntry {
 
 /// The error for a text that is not an entry id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not a stream entry id: it should look like 1718000000000-0")]
+#[error("{0:?} is not a stream entry id: an id looks like 1718000000000-0")]
 pub struct BadEntryId(pub String);
 
 impl FromStr for EntryId {
@@ -96,8 +96,8 @@ impl FromStr for EntryId {
     }
 }
 
-/// The bytes that each field counts in addition to its name and value: about what a field costs a worker, however small
-/// it is. `lua/fetch.lua` has the same number.
+/// The number of bytes that each field adds to the size of an entry, on top of its name and value. Even a small field
+/// costs a worker about as much memory. `lua/fetch.lua` has the same number.
 pub const FIELD_BYTES: usize = 64;
 
 /// The weight of fields: the bytes of their names and values, and 64 for each field.
@@ -105,12 +105,13 @@ pub(crate) fn weight(fields: &[(Bytes, Bytes)]) -> usize {
     fields.iter().map(|(name, value)| name.len() + value.len() + FIELD_BYTES).sum()
 }
 
-/// An entry with its payload, as the producer wrote it: any bytes in any order, and a field name may occur twice.
+/// A stream entry with its payload, as the producer wrote it. Names and values may be any bytes, and a field name may
+/// occur twice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// The id of the entry in the stream.
     pub id: EntryId,
-    /// Field names and values in the order in which they were written.
+    /// The field names and values of the entry, in the order in which they were written.
     pub fields: Vec<(Bytes, Bytes)>,
 }
 
@@ -119,11 +120,12 @@ pub struct Entry {
 pub struct Delivery {
     /// The entries that have a payload, in stream order.
     pub entries: Vec<Entry>,
-    /// Pending entries whose payload was deleted or trimmed: a worker can only count, report and acknowledge them.
+    /// The ids of pending entries whose payload was deleted or trimmed. A worker can only count, report and acknowledge
+    /// them.
     pub gone: Vec<EntryId>,
-    /// Entries above the size limit; their payload stays in Redis.
+    /// The ids of entries above the size limit, which were delivered without their payload. The payload stays in Redis.
     pub large: Vec<EntryId>,
-    /// The ids of those `entries` that were in progress when a process died.
+    /// The ids of those delivered entries that were in progress when an earlier process died.
     pub survivors: Vec<EntryId>,
 }
 
@@ -140,14 +142,14 @@ impl Delivery {
         self.entries.len() + self.gone.len() + self.large.len()
     }
 
-    /// Returns the largest id that was delivered.
+    /// Returns the largest entry id that was delivered.
     #[must_use]
     pub fn last_id(&self) -> Option<EntryId> {
         let entry = self.entries.last().map(|entry| entry.id);
         entry.max(self.gone.iter().max().copied()).max(self.large.iter().max().copied())
     }
 
-    /// The weight of all entries: the bytes of their names and values, and 64 for each field.
+    /// The size of all delivered entries in bytes: the lengths of names and values, and 64 bytes more for each field.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.entries.iter().map(Entry::bytes).sum()
@@ -175,7 +177,7 @@ impl Delivery {
 }
 
 impl Entry {
-    /// The weight of the entry: the bytes of its names and values, and 64 for each field.
+    /// The size of the entry in bytes: the lengths of names and values, and 64 bytes more for each field.
     #[must_use]
     pub fn bytes(&self) -> usize {
         weight(&self.fields)

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock, watch};
 
-/// The lock that all lanes of a process share. An entry that has crashed processes is handled alone. If the process
-/// crashes again, nothing else was in progress, so no entry is blamed for a crash that another entry in another lane
-/// caused.
+/// A lock that all lanes (consumers) of a process share. A lane takes this lock to handle an entry alone if the entry
+/// was in progress when earlier processes crashed. If the process then crashes again, that entry must be the cause,
+/// because nothing else was in progress.
 #[derive(Debug, Default)]
 pub struct Exclusive {
     in_progress: Arc<RwLock<()>>,

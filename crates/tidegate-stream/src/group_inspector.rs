@@ -9,8 +9,8 @@ use crate::{
     stream::{StreamError, StreamNames},
 };
 
-/// A reader of the consumer group of a stream. A call fails if Redis does not answer, if a key has another type, or if
-/// the reply has an unknown shape.
+/// A reader of the consumer group of a stream. A call fails if Redis does not answer, if a key has a wrong type, or if
+/// the reply has an unknown form.
 #[derive(Clone, Copy, Debug)]
 pub struct GroupInspector<'a> {
     /// The connections, and the names of the stream and the group.
@@ -18,7 +18,7 @@ pub struct GroupInspector<'a> {
 }
 
 impl StreamInspector {
-    /// Returns the reader of the consumer group.
+    /// Returns a reader of the stream's consumer group.
     #[must_use]
     pub const fn group(&self) -> GroupInspector<'_> {
         GroupInspector { inspector: self }
@@ -26,7 +26,7 @@ impl StreamInspector {
 }
 
 impl GroupInspector<'_> {
-    /// Returns the last entry that was delivered to the group; `None` if the group does not exist.
+    /// Returns the id of the last entry that was delivered to the group. None: the group does not exist.
     ///
     /// # Errors
     /// As for every call here.
@@ -51,9 +51,8 @@ impl GroupInspector<'_> {
         Ok(groups.into_iter().find(is_ours))
     }
 
-    /// Returns a text that changes each time that entries are made pending again
-    /// ([`Stream::make_pending`](crate::Stream::make_pending)): the time of the last change. None: that did not happen
-    /// within a week, or this user of Redis may not read it.
+    /// Returns the time at which [`Stream::make_pending`](crate::Stream::make_pending) was last called, as a text that
+    /// differs after each call. None: there was no call within the last week, or this Redis user may not read the time.
     ///
     /// # Errors
     /// When Redis does not answer.
@@ -65,7 +64,8 @@ impl GroupInspector<'_> {
         }
     }
 
-    /// Reads up to `count` ids of the group's pending list that come after `after`; empty if the group does not exist.
+    /// Reads the ids of up to `count` pending entries whose ids are greater than `after`. The list is empty if the
+    /// group does not exist.
     ///
     /// # Errors
     /// As for every call here.
@@ -74,8 +74,8 @@ impl GroupInspector<'_> {
         Ok(page.into_iter().map(|pending| pending.id).collect())
     }
 
-    /// Reads up to `count` entries of the group's pending list that come after `after`, none later than `last`. They
-    /// belong to all consumers, or to the one that is given. The list is empty if the group does not exist.
+    /// Reads up to `count` pending entries with ids greater than `after`, up to and including `last`. If `consumer` is
+    /// None, the entries may belong to any consumer. The list is empty if the group does not exist.
     ///
     /// # Errors
     /// As for every call here.
@@ -88,7 +88,7 @@ impl GroupInspector<'_> {
         self.pending_range((format!("({after}"), last.to_string()), count, consumer).await
     }
 
-    /// Reads the pending entry `id`, with the consumer that holds it; None if it is not pending.
+    /// Reads the pending entry `id`, with the consumer that holds it. None: the entry is not pending.
     ///
     /// # Errors
     /// As for every call here.
@@ -96,8 +96,7 @@ impl GroupInspector<'_> {
         Ok(self.pending_range((id.to_string(), id.to_string()), 1, None).await?.pop())
     }
 
-    /// Returns how many worker processes died with each of these entries in progress. Processes that did not die are
-    /// not counted.
+    /// Returns for each given entry the number of worker processes that died while the entry was in progress.
     ///
     /// # Errors
     /// As for every call here.
@@ -111,13 +110,15 @@ impl GroupInspector<'_> {
         Ok(notes.iter().map(|note| note.as_str().map_or(0, |note| leading_number(&note))).collect())
     }
 
-    /// Returns the notes of what living processes have set aside.
+    /// Returns a reader of the notes (hash fields) in which living processes list the entries that they have left
+    /// pending, to retry them later.
     #[must_use]
     pub fn set_aside_notes(self) -> SetAsideNotes {
         SetAsideNotes::new(self.inspector.pool(), self.inspector.names())
     }
 
-    /// Returns the first pending entry from `first` to `last`; None if there is none, or if the group does not exist.
+    /// Returns the first pending entry from `first` to `last`. None: no entry is pending in this range, or the group
+    /// does not exist.
     ///
     /// # Errors
     /// As for every call here.

@@ -11,24 +11,25 @@ use crate::{
     redis::{RedisError, readable},
 };
 
-/// The outcome of one entry.
+/// The outcome that a handler returns for one entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The effect of the entry is durable: the lane acknowledges it.
     Done,
-    /// The entry had no effect yet, and has no error: it stays pending, and is retried later with other entries that
-    /// wait for the same cause.
+    /// The entry had no effect yet, and may succeed later. The entry stays pending, and is retried later with other
+    /// entries of the same cause.
     SetAside(Cause),
-    /// The entry can never be done: the lane copies it to the dead stream and acknowledges it, in one step.
+    /// The entry can never be done: the lane copies the entry to the dead letters and acknowledges it, in one step.
     Dead(DeadLetterReason),
 }
 
-/// The result of a handler for one batch.
+/// The result that a handler returns for one batch.
 pub struct Handled {
-    /// One outcome for each entry, in the order of the batch.
+    /// The outcomes of the entries, in the order of the batch.
     pub outcomes: Vec<Outcome>,
-    /// Work that no outcome depends on, such as unlocking. The lane runs it while it settles the batch, and handles no
-    /// other batch before both are finished.
+    /// Work that remains after the outcomes are known, such as unlocking. No outcome depends on it. The lane (the
+    /// consumer that called the handler) does this work while it acknowledges the batch. The lane handles the next
+    /// batch after both are finished.
     pub rest: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
@@ -51,39 +52,39 @@ impl fmt::Debug for Handled {
     }
 }
 
-/// The cause that an entry waits for. Entries of one cause are retried together: a few first, and more once those were
-/// done.
+/// The cause for which an entry is set aside: left pending, to be retried later. Of the entries with the same cause,
+/// only a few are retried at first, and more after these few are done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Cause {
-    /// The kind of the cause, a word for programs such as `account_locked`; there should be few kinds.
+    /// The kind of the cause, as a word for programs, such as `account_locked`. A program should have few kinds.
     pub kind: &'static str,
-    /// The key within the kind: the id of an account, for example; 0 if the kind has only one cause.
+    /// The key of the cause within its kind, such as the id of an account. 0: the kind has only one cause.
     pub key: u64,
-    /// The order in which its entries are tried.
+    /// The order in which entries that wait for the cause are retried.
     pub first: RetryOrder,
 }
 
-/// The order in which entries of a cause are tried.
+/// The order in which entries that wait for one cause are retried.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum RetryOrder {
-    /// The entries that were not tried for the longest time come first. So an entry that waits for something else as
-    /// well does not delay the others.
+    /// The entries that were not tried for the longest time come first. So an entry that also waits for another cause
+    /// does not delay other entries.
     #[default]
     LongestUntried,
-    /// The oldest entry comes first: each entry also waits for the entries before it. The handler can end such a wait
-    /// early, by [`Causes::wake`](crate::Causes::wake).
+    /// The oldest entry comes first, because each entry also waits for all earlier entries. A handler can end the wait
+    /// early with [`Causes::wake`](crate::Causes::wake).
     Oldest,
 }
 
 impl Cause {
-    /// Creates a cause whose entries can be done in any order.
+    /// Creates a cause whose entries may be retried in any order.
     #[must_use]
     pub const fn new(kind: &'static str, key: u64) -> Self {
         Self { kind, key, first: RetryOrder::LongestUntried }
     }
 
-    /// Creates a cause whose entries must be done in stream order. Its key must not be 0: entries of a kind that has
-    /// too many causes wait under key 0.
+    /// Creates a cause whose entries must be retried in stream order. The key of the cause must not be 0, because key 0
+    /// collects the entries of a kind that has too many causes.
     #[must_use]
     pub const fn in_order(kind: &'static str, key: u64) -> Self {
         Self { kind, key, first: RetryOrder::Oldest }
@@ -99,32 +100,33 @@ impl Cause {
         self.key == 0 && matches!(self.first, RetryOrder::Oldest)
     }
 
-    /// The cause of a batch that failed or timed out as a whole: it is unknown which of its entries caused that, and
-    /// most of them did not. So the lane first tries more than a few of them, and then all the others.
+    /// The cause for all entries of a batch that failed or timed out as a whole. It is not known which entry caused the
+    /// failure. A few of the entries are retried first, and then the rest.
     pub const UNKNOWN: Self = Self::new("contention", 0);
 }
 
-/// The reason why an entry can never be done.
+/// The reason why an entry can never be done, as the dead letter of the entry contains it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeadLetterReason {
-    /// A word for programs, such as `unknown_account`.
+    /// The reason as a word for programs, such as `unknown_account`.
     pub reason: &'static str,
-    /// The explanation for people, in one sentence.
+    /// The reason as a sentence for people.
     pub error: String,
 }
 
-/// An outage of a store. No entry is at fault, and the lanes read nothing until the store works again.
+/// An outage of a store such as Redis or MySQL. No entry causes the outage, and the consumers of the process read
+/// nothing until the store works again.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{store}: {error}")]
 pub struct Outage {
-    /// The name of the store for people: `Redis`, `PostgreSQL`.
+    /// The name of the store for people, such as `Redis` or `PostgreSQL`.
     pub store: &'static str,
-    /// The error of the store, or that it did not answer.
+    /// The error that the store returned, or a text which says that the store did not answer.
     pub error: String,
 }
 
 impl Outage {
-    /// Creates an outage of `store`, caused by `error`.
+    /// Creates an outage of `store` with the cause `error`.
     pub fn new(store: &'static str, error: impl ToString) -> Self {
         Self { store, error: readable(&error.to_string()) }
     }
@@ -136,7 +138,7 @@ impl From<RedisError> for Outage {
     }
 }
 
-/// A handler of batches of entries.
+/// A handler: code of the user of this crate that processes batches of entries.
 ///
 /// The lane expects this of a handler, and does the following if the handler behaves otherwise:
 ///

@@ -14,7 +14,7 @@ const TIMES_US: [u64; 16] = [
 /// The upper bounds of batch sizes.
 const SIZES: [u64; 12] = [1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000];
 
-/// A histogram, which counts each value at the first bound that is not below it.
+/// A histogram with fixed upper bounds. A value counts for the smallest bound that is at least the value.
 #[derive(Debug)]
 pub struct Histogram {
     bounds: &'static [u64],
@@ -26,16 +26,16 @@ pub struct Histogram {
 /// A copy of a histogram at one time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistogramSnapshot {
-    /// Each bound, with the number of values that were not above it.
+    /// The upper bounds, each with the number of values that are at most the bound.
     pub buckets: Vec<(u64, u64)>,
-    /// The number of all values.
+    /// The number of all values in the histogram.
     pub count: u64,
-    /// The sum of all values.
+    /// The sum of all values in the histogram.
     pub sum: u64,
 }
 
 impl Histogram {
-    /// Creates a histogram of times, in microseconds.
+    /// Creates a histogram of durations, in microseconds.
     #[must_use]
     pub fn of_times() -> Self {
         Self::new(&TIMES_US)
@@ -59,7 +59,7 @@ impl Histogram {
         self.sum.fetch_add(value, Relaxed);
     }
 
-    /// Adds one time, in microseconds.
+    /// Adds one duration to the histogram, in microseconds.
     pub fn add_time(&self, time: Duration) {
         self.add(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
     }

@@ -1,4 +1,4 @@
-//! The state of a stream, read without changing it: how many entries wait, how old they are, and which consumers hold
+//! The status of a stream, read without a change: how many entries wait, how old they are, and which consumers hold
 //! them.
 
 use std::{collections::HashMap, fmt};
@@ -25,11 +25,11 @@ const COUNT_PAGE: u16 = 1_000;
 /// The type of the value that a key holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeyKind {
-    /// The key does not exist: no entry was ever added, or the data is gone.
+    /// The key does not exist, because no entry was ever added, or because the data was lost.
     Missing,
     /// The key holds a stream.
     Stream,
-    /// The key holds another type, by the name that the Redis command TYPE gives it.
+    /// The key holds another type, with the type's name from the Redis command TYPE.
     Other(String),
 }
 
@@ -44,41 +44,41 @@ impl fmt::Display for KeyKind {
     }
 }
 
-/// The state of a stream, its group and its dead letters.
+/// The lengths and types of a stream and its dead letters, and the status of its consumer group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamStatus {
-    /// The server's clock: Unix time in milliseconds. Ages are measured against it, because entry ids are.
+    /// The time by the server's clock, in Unix milliseconds. Ages are relative to this clock, because entry ids are
+    /// times of the same clock.
     pub now_ms: u64,
-    /// The type of the key of the stream.
+    /// The type of the stream's key in Redis.
     pub kind: KeyKind,
-    /// The number of entries in the stream, including acknowledged ones.
+    /// The number of entries in the stream, including acknowledged entries.
     pub length: u64,
-    /// The number of entries that were ever added; None before Redis 7.
+    /// The number of entries that were ever added to the stream. None: the server is older than Redis 7.
     pub entries_added: Option<u64>,
     /// The number of entries in the stream of dead letters.
     pub dead: u64,
-    /// The type of the key of the dead letters.
+    /// The type of the key that holds the dead letters.
     pub dead_kind: KeyKind,
-    /// The consumer group, if it exists.
+    /// The status of the consumer group. None: the group does not exist.
     pub group: Option<GroupStatus>,
 }
 
-/// The state of a consumer group and its pending list.
+/// The status of a consumer group and its pending list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupStatus {
     /// The number of entries that no consumer has read yet.
     pub undelivered: Undelivered,
-    /// The oldest entry that no consumer has read yet.
+    /// The oldest entry that no consumer has read yet. None: all entries were read.
     pub oldest_undelivered: Option<EntryId>,
     /// The number of entries that were read and are not acknowledged.
     pub pending: u64,
-    /// The oldest entry that is pending.
+    /// The oldest pending entry of the group. None: no entry is pending.
     pub oldest_pending: Option<EntryId>,
-    /// The number of entries that were ever read and are not pending any more: they are acknowledged, whatever their
-    /// outcome. None if the server does not know it: before Redis 7, and for a while after a deletion of entries or a
-    /// move of the group.
+    /// The number of entries that were read and are not pending any more. None: the server does not know the number,
+    /// because the server is older than Redis 7, entries were deleted, or the group was moved.
     pub settled: Option<u64>,
-    /// The consumers of the group.
+    /// The consumers of the group, as Redis reports them.
     pub consumers: Vec<ConsumerInfo>,
 }
 
@@ -87,23 +87,24 @@ pub struct GroupStatus {
 pub struct ConsumerInfo {
     /// The name of the consumer.
     pub name: String,
-    /// The number of entries that were delivered to it and are not acknowledged.
+    /// The number of entries that were delivered to the consumer and are not acknowledged.
     pub pending: u64,
-    /// Milliseconds since the consumer last sent a command. Before Redis 7.2 this does not show whether it lives.
+    /// The milliseconds since the consumer last sent a command. Before Redis 7.2, a large number does not mean that the
+    /// consumer is dead.
     pub idle_ms: u64,
 }
 
-/// A number of undelivered entries, exact or a lower bound.
+/// The number of undelivered entries, exact or as a lower bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Undelivered {
     /// The exact number of undelivered entries.
     Exactly(u64),
-    /// At least this number: the server did not know it, and the count was stopped at a limit.
+    /// The lower bound of the number. The server did not know the number, and the count was stopped at a limit.
     AtLeast(u64),
 }
 
 impl Undelivered {
-    /// Returns the number, whether it is exact or a lower bound.
+    /// Returns the number of undelivered entries, exact or as a lower bound.
     #[must_use]
     pub fn number(self) -> u64 {
         match self {
@@ -118,8 +119,8 @@ pub fn age_ms(now_ms: u64, id: EntryId) -> u64 {
     now_ms.saturating_sub(id.ms)
 }
 
-/// Reads the state of the stream of `names`. The parts are read one after another, so under load they come from
-/// slightly different times.
+/// Reads the status of the stream, its group and its dead letters. Redis answers several commands one after another, so
+/// under load the numbers come from slightly different times.
 ///
 /// # Errors
 /// When Redis does not answer, or answers in an unknown shape.
@@ -147,7 +148,7 @@ pub async fn inspect(pool: impl Into<RedisPool>, names: &StreamNames) -> Result<
     Ok(status)
 }
 
-/// Returns whether the consumer group exists.
+/// Returns whether the consumer group of the stream exists.
 ///
 /// # Errors
 /// When Redis does not answer, or the key has another type.
@@ -164,7 +165,7 @@ fn is_named(group: &HashMap<String, Value>, names: &StreamNames) -> bool {
     group.get("name").and_then(Value::as_string).is_some_and(|name| name == names.group)
 }
 
-/// Reads the clock of the server: Unix time in milliseconds.
+/// Reads the clock of the Redis server, in Unix milliseconds.
 ///
 /// # Errors
 /// When Redis does not answer.
@@ -216,7 +217,7 @@ fn settled(group: &HashMap<String, Value>) -> Option<u64> {
     number("entries-read")?.checked_sub(number("pending")?)
 }
 
-/// Reads the consumers of the group.
+/// Reads the consumers of the stream's consumer group.
 ///
 /// # Errors
 /// When Redis does not answer, or stream or group are missing.

@@ -14,7 +14,7 @@ use crate::{
     stream::{ServerRun, StreamError, StreamNames},
 };
 
-/// A reader of a stream and its dead letters. [`StreamInspector::group`] reads its consumer group.
+/// A reader of a stream and its dead letters. [`StreamInspector::group`] reads the stream's consumer group.
 #[derive(Clone, Debug)]
 pub struct StreamInspector {
     pool: Pool,
@@ -23,13 +23,13 @@ pub struct StreamInspector {
     read_page: ScriptSource,
 }
 
-/// The parts of an entry that are read.
+/// The fields of an entry that a read returns: all fields, or only the given fields.
 #[derive(Clone, Copy, Debug)]
 pub enum Read<'a> {
     /// The whole entry, with all fields.
     Whole,
-    /// Only the fields with these names, without values that are longer than any id, reference or trace context. If a
-    /// name occurs twice, the first field counts.
+    /// Only the fields with the given names, without values of more than 256 bytes. If a name occurs twice, the first
+    /// field counts.
     Fields(&'a [&'a str]),
 }
 
@@ -43,7 +43,7 @@ const FEW: u16 = 4;
 const IDS_A_CALL: usize = 1_000;
 
 impl StreamInspector {
-    /// Creates an inspector for `names` in the Redis behind `pool`.
+    /// Creates a reader of the stream in `names`, in the Redis that `pool` is connected to.
     #[must_use]
     pub fn new(pool: impl Into<RedisPool>, names: StreamNames) -> Self {
         let peek = ScriptSource::new("peek", include_str!("../lua/peek.lua"));
@@ -51,8 +51,8 @@ impl StreamInspector {
         Self { pool: pool.into().0, names, peek, read_page }
     }
 
-    /// Returns an inspector that uses one connection only. The run that [`StreamInspector::server_run`] returns first
-    /// then holds for everything that is read afterwards, unless the server changes in between.
+    /// Returns a reader of the stream that uses only one connection. Call [`StreamInspector::server_run`] before and
+    /// after your reads: if the results are equal, all reads came from the same start of the server.
     #[must_use]
     pub fn over_one_connection(&self) -> Self {
         let pool = Pool::from_clients(vec![self.one_client()]).unwrap_or_else(|_| self.pool.clone());
@@ -63,7 +63,7 @@ impl StreamInspector {
         self.pool.next().clone()
     }
 
-    /// Returns the run of the server that answers.
+    /// Returns an id of the present run of the Redis server. Each start of a server begins a new run.
     ///
     /// # Errors
     /// When the server does not answer, or does not send its run id.
@@ -77,7 +77,7 @@ impl StreamInspector {
         &self.names
     }
 
-    /// Returns the number of entries in the stream `key`, 0 if there is no stream.
+    /// Returns the number of entries in the stream `key`. 0: the stream is empty or does not exist.
     ///
     /// # Errors
     /// As for every call here: Redis does not answer, the key has another type, or the reply has an unknown shape.
@@ -86,7 +86,8 @@ impl StreamInspector {
         length.as_u64().ok_or_else(|| bad_reply("a length", &length).into())
     }
 
-    /// Returns the id of the last entry in the stream `key`, [`EntryId::MIN`] if it is empty or missing.
+    /// Returns the id of the last entry in the stream `key`. The result is [`EntryId::MIN`] if the stream is empty or
+    /// does not exist.
     ///
     /// # Errors
     /// As for every call here.
@@ -97,8 +98,8 @@ impl StreamInspector {
         Ok(entry::parse_entries(reply)?.last_id().unwrap_or_default())
     }
 
-    /// Reads up to `count` entries of the stream `key` that come after `after`, none later than `last`. If they weigh
-    /// more than about 4 MiB, it returns fewer entries, but at least one.
+    /// Reads up to `count` entries of the stream `key` with ids greater than `after`, up to and including `last`. If
+    /// the entries are larger than about 4 MiB together, the result has fewer entries, but at least one.
     ///
     /// # Errors
     /// As for every call here.
@@ -127,7 +128,7 @@ impl StreamInspector {
         Ok(entry::parse_entries(self.call_raw("XRANGE", args).await?)?.entries)
     }
 
-    /// Reads the entry `id` of the stream `key`. None: it was deleted, trimmed, or never there.
+    /// Reads the entry `id` of the stream `key`. None: the entry was deleted, trimmed, or never written.
     ///
     /// # Errors
     /// As for every call here.
@@ -136,8 +137,9 @@ impl StreamInspector {
         Ok(entry::parse_entries(self.call_raw("XRANGE", args).await?)?.entries.pop())
     }
 
-    /// Reads the first of these entries of the stream `key`, until they weigh about 4 MiB; at least one. None means the
-    /// same as for [`StreamInspector::entry`]. [`StreamInspector::entries`] reads all of them.
+    /// Reads the given entries of the stream `key`, beginning with the first id, until the result is larger than about
+    /// 4 MiB. It reads at least one entry. An entry that does not exist is None. To read all given entries, call
+    /// [`StreamInspector::entries`].
     ///
     /// # Errors
     /// As for every call here.
@@ -183,8 +185,8 @@ impl StreamInspector {
         Ok(entries)
     }
 
-    /// Reads up to `count` entries of the stream `key` that come before `before`, none earlier than `first`; the latest
-    /// entry comes first.
+    /// Reads up to `count` entries of the stream `key` backwards: ids less than `before`, down to and including
+    /// `first`. The latest entry comes first.
     ///
     /// # Errors
     /// As for every call here.

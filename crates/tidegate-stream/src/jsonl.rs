@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::entry::{BadEntryId, Entry};
 
-/// One entry in the form of a JSON line. Flatten it into a struct to write more members next to it.
+/// One entry as a line of JSON. Flatten this type into a struct to add more members to the line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EntryLine {
     entry: String,
@@ -29,14 +29,14 @@ enum Text {
     Bytes { base64: String },
 }
 
-/// The reason why a line does not hold an entry.
+/// The reason why a line of JSON does not hold an entry.
 #[derive(Debug, thiserror::Error)]
 pub enum BadLine {
-    /// The line is not JSON, or has another shape.
+    /// The line is not JSON, or does not have the members of an entry.
     #[error("not of the form {{\"entry\":\"<id>\",\"fields\":[[\"name\",\"value\"],...]}}: {}", in_one_line(.0))]
     Shape(#[from] serde_json::Error),
     /// The line begins with a byte order mark, which some editors write before the first line.
-    #[error("begins with a byte order mark, which JSON does not allow: save the file without one")]
+    #[error("begins with a byte order mark, which JSON does not allow: save the file without this mark")]
     ByteOrderMark,
     /// The member `entry` is not an entry id.
     #[error(transparent)]
@@ -47,13 +47,13 @@ pub enum BadLine {
 }
 
 impl EntryLine {
-    /// Returns the JSON line, without a line end.
+    /// Returns the entry as a line of JSON, without the line break.
     #[must_use]
     pub fn to_json(&self) -> String {
         serde_json::to_string(self).expect("strings are JSON")
     }
 
-    /// Parses a line, with or without its line end.
+    /// Parses a line of JSON into an entry. The line may end with a line break.
     ///
     /// # Errors
     /// When the line does not hold an entry: see [`BadLine`].

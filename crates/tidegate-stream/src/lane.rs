@@ -38,9 +38,9 @@ use crate::{
     stream::{Reader, ServerRun, Stream, StreamError},
 };
 
-/// One consumer of the group, which handles one batch at a time. While the lane settles a batch, it may read the next
-/// one, but it handles that one afterwards. Entries that could not be done are set aside, and do not stop it from
-/// reading.
+/// A consumer of the group. A lane handles one batch at a time. While the lane acknowledges a batch, it may already
+/// read the next batch. Entries that cannot be done now stay pending for a later retry, so that the lane can continue
+/// with other entries.
 ///
 /// The pending list of the consumer in Redis holds what the lane has in progress and what it has set aside. After any
 /// failure, the lane reads that list from the start, then continues with new entries.
@@ -79,7 +79,7 @@ impl Turns {
 }
 
 impl<H: Handler> Lane<H> {
-    /// Creates a lane that reads with `reader` and passes its batches to `handler`.
+    /// Creates a lane, a consumer that reads entries with `reader` and passes each batch to `handler`.
     pub fn new(
         reader: Reader,
         stream: Stream,
@@ -108,39 +108,38 @@ impl<H: Handler> Lane<H> {
         }
     }
 
-    /// Returns the lane, which shares `exclusive` with the other lanes of its process.
+    /// Returns this lane (consumer) with the lock `exclusive`, which all lanes of the process share.
     #[must_use]
     pub fn with_exclusive(self, exclusive: Arc<Exclusive>) -> Self {
         Self { turns: Turns::of(exclusive), ..self }
     }
 
-    /// Returns the lane, which shares `shared_reader` with the other lanes of its process.
+    /// Returns this lane (consumer) with the reader `shared_reader`, which all lanes of the process share.
     #[must_use]
     pub fn with_shared_reader(self, shared_reader: Arc<SharedReader>) -> Self {
         Self { shared_reader, ..self }
     }
 
-    /// Returns the lane, which reads nothing while `pause_switch` is paused.
+    /// Returns this lane (consumer) with a switch: the lane reads nothing while `pause_switch` is on.
     #[must_use]
     pub fn with_pause_switch(self, pause_switch: Arc<PauseSwitch>) -> Self {
         Self { pause_switch, ..self }
     }
 
-    /// Returns the lane, which reports each processed batch to `observer`.
+    /// Returns this lane (consumer) with an observer, to which it reports each processed batch.
     #[must_use]
     pub fn observed_by(self, observer: Arc<dyn Observer>) -> Self {
         Self { observer: Some(observer), ..self }
     }
 
-    /// Returns the status of the lane, which others can read while the lane runs.
+    /// Returns the status of the lane (consumer), which other tasks can read while the lane runs.
     #[must_use]
     pub fn lane_status(&self) -> Arc<LaneStatus> {
         Arc::clone(&self.lane_status)
     }
 
-    /// Runs until `stop` is cancelled. Then the lane first finishes the batch in progress and the batch that it has
-    /// read ahead. If no store is unavailable, it also handles the entries that its reads brought beyond these batches.
-    /// No error ends the lane.
+    /// Runs the lane, a consumer of the group, until `stop` is cancelled. Before the lane ends, it handles all entries
+    /// that it has already read, unless a store is unavailable. No error ends the lane.
     ///
     /// # Panics
     /// When the handler panics, or when the number of outcomes differs from the number of entries: see [`Handler`].
@@ -225,7 +224,7 @@ impl<H: Handler> Lane<H> {
 
     fn made_anew(&self) -> StreamError {
         self.counters.reconnected();
-        StreamError::OtherServer("the lane reconnected during a read".to_owned())
+        StreamError::OtherServer("the connection to Redis was replaced during a read".to_owned())
     }
 
     /// Waits until replicas have the entries that were read, if the settings require that. Returns false if the

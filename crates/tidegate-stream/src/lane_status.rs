@@ -7,7 +7,7 @@ use std::{
 
 use serde::Serialize;
 
-/// An activity of a lane.
+/// An activity of a lane (a consumer of the group), such as reading or handling a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Activity {
@@ -21,18 +21,18 @@ pub enum Activity {
     Settling,
     /// The lane waits because the breaker is open: a store is unavailable.
     WaitingForStores,
-    /// The lane waits before it tries again after an error, or until it may set entries aside again.
+    /// The lane waits before it tries again after an error, or because the limit of set-aside entries is reached.
     BackingOff,
     /// The lane is paused: it has no batch in progress, and reads nothing.
     Paused,
-    /// The lane waits for another lane, which reads, or handles an entry alone because it crashed processes.
+    /// The lane waits for another lane that reads, or that handles an entry alone because this entry crashed processes.
     Yielding,
     /// The lane has ended its work.
     Stopped,
 }
 
 impl Activity {
-    /// All activities that a lane can have.
+    /// All activities that a lane (a consumer of the group) can have.
     pub const ALL: [Self; 9] = [
         Self::Starting,
         Self::Reading,
@@ -61,21 +61,23 @@ impl Activity {
         }
     }
 
-    /// Returns whether a healthy lane may stay in this activity without limit. All other activities have timeouts.
+    /// Returns whether a healthy lane (consumer) may stay in this activity for any length of time. All other activities
+    /// have timeouts.
     #[must_use]
     pub fn may_last(self) -> bool {
         matches!(self, Self::WaitingForStores | Self::Paused | Self::Yielding | Self::Stopped)
     }
 
-    /// Returns whether a lane in this activity may have read entries that it has not settled yet. In all other
-    /// activities it has no entries in progress.
+    /// Returns whether a lane (consumer) in this activity may hold entries that it has read and neither acknowledged
+    /// nor left for a retry.
     #[must_use]
     pub fn may_hold_entries(self) -> bool {
         !matches!(self, Self::Starting | Self::WaitingForStores | Self::Paused | Self::Stopped)
     }
 }
 
-/// The status of a lane, which the lane writes and others read. A lane changes it a few times per batch.
+/// The status of a lane (a consumer of the group), which the lane writes and other tasks read. A lane changes its
+/// status a few times per batch.
 #[derive(Debug)]
 pub struct LaneStatus {
     consumer: String,
@@ -91,21 +93,21 @@ struct Now {
     turns: u64,
 }
 
-/// The status of a lane at one time.
+/// The status of a lane (a consumer of the group) at one time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LaneSnapshot {
-    /// The name of the lane's consumer.
+    /// The name of the consumer whose status this is.
     pub consumer: String,
-    /// The activity of the lane.
+    /// The present activity of the consumer, such as reading.
     pub activity: Activity,
-    /// The time that the activity has lasted.
+    /// The time for which the present activity has lasted.
     pub lasting: Duration,
-    /// The time that the turn has lasted, including the read ahead whose entries it began with. No entry in progress
-    /// was read before that.
+    /// The time since the present turn of the consumer's main loop began. A turn includes the read of its entries, so
+    /// all entries in progress were read within this time.
     pub turn_lasting: Duration,
-    /// The number of entries in the batch in progress; 0 between batches.
+    /// The number of entries in the batch that the consumer is handling. 0: the consumer is between batches.
     pub in_progress: usize,
-    /// The number of turns of the lane's loop.
+    /// The number of turns that the consumer's main loop has begun.
     pub turns: u64,
 }
 
@@ -137,7 +139,7 @@ impl LaneStatus {
         self.now().in_progress = entries;
     }
 
-    /// Returns the present status of the lane.
+    /// Returns the present status of the lane, which is a consumer of the group.
     #[must_use]
     pub fn state(&self) -> LaneSnapshot {
         let Now { activity, since, turn_since, in_progress, turns } = *self.now();

@@ -1,4 +1,4 @@
-//! Wake-up of a lane when a cause is settled that its entries wait for.
+//! Wake-up of a lane when a cause ends for which the lane has set entries aside.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,4 +1,4 @@
-//! Leases on names in Redis: a token takes a lease, and the same token ends it, or it expires.
+//! Leases on names in Redis. A lease ends when the process with its token ends it, or when it expires.
 
 use std::time::Duration;
 
@@ -17,8 +17,8 @@ use crate::{
     script::ScriptSource,
 };
 
-/// Access to leases: it takes, renews and ends them. A lease is only a courtesy between processes: it can be lost at
-/// any time, so correctness must not depend on it.
+/// Access to leases in Redis: locks with a token and an expiry time, which processes take, renew and end. A lease can
+/// be lost at any time, so correctness must not depend on leases.
 #[derive(Clone, Debug)]
 pub struct Leases {
     pool: Pool,
@@ -28,7 +28,7 @@ pub struct Leases {
 }
 
 impl Leases {
-    /// Creates access to the leases in the Redis behind `pool`.
+    /// Creates access to leases in the Redis behind `pool`.
     #[must_use]
     pub fn new(pool: impl Into<RedisPool>) -> Self {
         Self {
@@ -39,14 +39,15 @@ impl Leases {
         }
     }
 
-    /// Returns the same access, for leases that have no value after a restart or a failover of Redis. Redis writes them
-    /// neither to its AOF nor to its replicas, which makes them cheap.
+    /// Returns access to leases (locks that expire) that may be lost when Redis restarts or fails over. Redis writes
+    /// them neither to its AOF nor to its replicas, so they cost little.
     #[must_use]
     pub fn known_here_only(self) -> Self {
         Self { known: "here", ..self }
     }
 
-    /// Takes or renews a lease on each of `keys` independently, in one round trip.
+    /// Takes or renews a lease on each of `keys`, in one round trip. If another process has one of the leases, the call
+    /// still takes the rest.
     ///
     /// Returns the positions in `keys`, ascending, of those leases that another token holds.
     ///
@@ -61,8 +62,8 @@ impl Leases {
         self.take_over(keys, token, lease, &[]).await
     }
 
-    /// Like [`Leases::take`], and also takes over leases whose token is in `void`. These are the caller's own tokens of
-    /// calls whose reply it never got. Such leases may exist, but no work is done under them any more.
+    /// Takes leases like [`Leases::take`]. It also takes leases that are held under a token in `void`: tokens of
+    /// earlier calls of the same caller that got no reply. No work depends on those leases any more.
     ///
     /// # Errors
     /// As for [`Leases::take`].
@@ -83,7 +84,7 @@ impl Leases {
         Ok(refused.into_iter().map(|position| position - 1).collect())
     }
 
-    /// Takes a lease on `key`, and renews it in the background. Returns None if another token holds it.
+    /// Takes a lease on `key`, and renews it in the background. Returns None if another process holds the lease.
     ///
     /// # Errors
     /// As for [`Leases::take`].
@@ -102,7 +103,7 @@ impl Leases {
         Ok(Some(LeaseGuard { lost, over: over.drop_guard(), keeping: tokio::spawn(keep) }))
     }
 
-    /// Ends the leases on `keys` that `token` still holds, and returns their number.
+    /// Ends those leases on `keys` that are still held under `token`, and returns the number of ended leases.
     ///
     /// # Errors
     /// When Redis does not answer; then the leases expire.
@@ -116,8 +117,8 @@ impl Leases {
     }
 }
 
-/// A lease on one name, which is renewed after each fifth of its duration. When this value is dropped, the lease ends
-/// in the background.
+/// A lease (a lock that expires) on one key. The lease is renewed after each fifth of its duration. When this value is
+/// dropped, the lease ends in the background.
 #[derive(Debug)]
 pub struct LeaseGuard {
     lost: CancellationToken,
@@ -126,14 +127,14 @@ pub struct LeaseGuard {
 }
 
 impl LeaseGuard {
-    /// Returns the token that is cancelled if another process takes the lease, or if Redis does not answer for the
-    /// duration of the lease.
+    /// Returns a token that is cancelled when the lease is lost: another process took it, or Redis did not answer for
+    /// the duration of the lease.
     #[must_use]
     pub fn lost(&self) -> &CancellationToken {
         &self.lost
     }
 
-    /// Ends the lease, and waits until that is done. If Redis does not answer, the lease expires.
+    /// Ends the lease, and returns after Redis has answered. If Redis does not answer, the lease expires.
     pub async fn end(self) {
         drop(self.over);
         let _by_time = self.keeping.await;

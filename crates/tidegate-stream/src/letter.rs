@@ -22,51 +22,53 @@ const MOST_BURIALS: usize = 50;
 /// The number of characters of an error that a history holds.
 const ERROR_CHARS: usize = 200;
 
-/// Field names and values, byte for byte and in order.
+/// The field names and values of an entry, byte for byte and in their original order.
 pub type Fields = Vec<(Bytes, Bytes)>;
 
-/// An entry of the stream of dead letters.
+/// A dead letter: an entry that can never be done, in the stream of dead letters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Letter {
-    /// The id of the letter in the stream of dead letters.
+    /// The id of the dead letter in the stream of dead letters.
     pub id: EntryId,
-    /// The fields of the buried entry, as its producer wrote them.
+    /// The fields of the original entry, as its producer wrote them.
     pub fields: Fields,
-    /// The last burial; None: another program wrote this entry, so it is no dead letter of ours.
+    /// The last time that the entry was moved to the dead letters, and the reason. None: another program wrote this
+    /// letter, so it has no reason and no history.
     pub burial: Option<Burial>,
-    /// The burials and requeues before the last burial.
+    /// The times that the entry was moved to the dead letters, and back into the stream, before its last burial.
     pub history: DeliveryHistory,
 }
 
-/// One burial of an entry.
+/// One burial of an entry: a move from the stream to the dead letters.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Burial {
-    /// The id of the entry in the stream that it came from.
+    /// The id of the entry in the stream from which it was moved to the dead letters.
     #[serde(with = "id_as_text")]
     pub entry: EntryId,
-    /// The reason, in one word.
+    /// The reason why the entry was moved to the dead letters, as one word for programs.
     pub reason: String,
-    /// The reason, in a sentence for people.
+    /// The reason why the entry was moved to the dead letters, as a sentence for people.
     pub error: String,
-    /// The consumer that held the entry.
+    /// The name of the consumer that held the entry.
     pub consumer: String,
-    /// The number of times that the entry had been delivered.
+    /// The number of times that the entry was delivered before it became a dead letter.
     pub deliveries: u64,
-    /// The time of the burial by the clock of Redis: Unix time in milliseconds.
+    /// The time at which the entry became a dead letter, by the clock of Redis, in Unix milliseconds.
     pub at_ms: u64,
 }
 
-/// The requeues and burials of an entry before its present delivery.
+/// The earlier burials of an entry (moves to the dead letters) and its requeues (moves back into the stream).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct DeliveryHistory {
     /// The number of times that the entry was put back into the stream.
     pub requeued: u32,
-    /// The burials before that, oldest first; of very many, the latest ones.
+    /// The earlier burials (moves to the dead letters) of the entry, oldest first. If there are very many, only the
+    /// latest are kept.
     pub burials: Vec<Burial>,
 }
 
 impl Letter {
-    /// Parses an entry of the dead stream.
+    /// Parses an entry of the stream of dead letters.
     #[must_use]
     pub fn parse(entry: Entry) -> Self {
         let Entry { id, mut fields } = entry;
@@ -78,26 +80,29 @@ impl Letter {
         Self { id, fields, burial, history }
     }
 
-    /// Returns the entry that was buried, with the fields that its producer wrote. If another program wrote the letter,
-    /// it is its own entry.
+    /// Returns the id and the fields that the entry had in the stream, before it was moved to the dead letters. If
+    /// another program wrote the letter, the result is the letter's own id and fields.
     #[must_use]
     pub fn entry(&self) -> Entry {
         let id = self.burial.as_ref().map_or(self.id, |burial| burial.entry);
         Entry { id, fields: self.fields.clone() }
     }
 
-    /// Returns the ids of all entries that the letter once was, as far as the history has them.
+    /// Returns the ids that the entry has had in the stream. Very old ids are missing, because the letter's history
+    /// keeps only the latest.
     pub fn entries(&self) -> impl Iterator<Item = EntryId> {
         self.history.entries().chain(self.burial.iter().map(|burial| burial.entry))
     }
 
-    /// Returns the id of the first entry that the letter was, as far as the history has it.
+    /// Returns the first id that the entry had in the stream, or the earliest id that the letter's history still
+    /// contains.
     #[must_use]
     pub fn first_entry(&self) -> Option<EntryId> {
         self.entries().next()
     }
 
-    /// Returns whether an entry of the stream has the same fields as the letter, with a history or without.
+    /// Returns whether an entry of the stream has the same producer fields as the letter. The history fields are not
+    /// compared.
     #[must_use]
     pub fn is_of(&self, entry: &Entry) -> bool {
         let mut fields = entry.fields.clone();
@@ -105,7 +110,8 @@ impl Letter {
             || DeliveryHistory::take(&mut fields).requeued > 0 && fields == self.fields
     }
 
-    /// Returns the fields with which the letter goes back into the stream: those of its producer, then its history.
+    /// Returns the fields of the entry that the stream gets when the dead letter is put back: the fields of the
+    /// producer, then the history.
     #[must_use]
     pub fn carried(&self) -> Fields {
         let mut burials: Vec<Burial> = self.history.burials.iter().chain(&self.burial).cloned().collect();
@@ -123,8 +129,8 @@ impl Letter {
         self.fields.iter().cloned().chain(carried).collect()
     }
 
-    /// Returns the bytes that the entry would have after a requeue, as [`crate::LaneSettings::entry_max_bytes`] counts
-    /// them.
+    /// Returns the size in bytes of the entry that the stream gets when the dead letter is put back.
+    /// [`crate::LaneSettings::entry_max_bytes`] limits this size.
     #[must_use]
     pub fn carried_bytes(&self) -> usize {
         weight(&self.carried())
@@ -132,14 +138,16 @@ impl Letter {
 }
 
 impl DeliveryHistory {
-    /// Returns the history that an entry of the stream carries; empty if the entry was never requeued.
+    /// Returns the history (moves to the dead letters and back) in the fields of an entry. The history is empty if the
+    /// entry was never a dead letter.
     #[must_use]
     pub fn of(entry: &Entry) -> Self {
         let length = entry.fields.len();
         Self::take(&mut entry.fields[length.saturating_sub(CARRIED.len())..].to_vec())
     }
 
-    /// Returns the ids of all entries that it was before, as far as the history has them.
+    /// Returns the ids that the entry had in the stream before. Very old ids are missing, because the history keeps
+    /// only the latest.
     pub fn entries(&self) -> impl Iterator<Item = EntryId> {
         self.burials.iter().map(|burial| burial.entry)
     }

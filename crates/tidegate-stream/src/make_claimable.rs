@@ -1,4 +1,4 @@
-//! Making the entries of one consumer claimable for all workers at once, instead of after the usual idle time.
+//! A command that makes entries of one consumer claimable at once, instead of after the usual idle time.
 
 use fred::{clients::Pool, types::Value};
 
@@ -17,14 +17,15 @@ const PAGE: u16 = 200;
 /// `lua/make_claimable.lua` has the same number.
 const TEN_YEARS_MS: u64 = 10 * 365 * 24 * 60 * 60 * 1000;
 
-/// Returns whether an entry with this idle time was made claimable, and no consumer has claimed it since.
+/// Returns whether an entry with the given idle time may be claimed at once, because [`MakeClaimable`] changed its idle
+/// time.
 #[must_use]
 pub const fn is_claimable(idle_ms: u64) -> bool {
     idle_ms > TEN_YEARS_MS
 }
 
-/// A command that makes pending entries claimable. They keep their consumer until another one claims them, and their
-/// number of deliveries.
+/// A command that lets other consumers claim pending entries at once. The entries keep their delivery counts, and keep
+/// their consumer until another consumer claims them.
 #[derive(Clone, Debug)]
 pub struct MakeClaimable {
     pool: Pool,
@@ -32,36 +33,36 @@ pub struct MakeClaimable {
     script: ScriptSource,
 }
 
-/// The consumer whose entries are made claimable, and the conditions.
+/// The consumer whose entries others may claim at once, and the conditions for claiming these entries.
 #[derive(Clone, Debug)]
 pub struct Holder {
-    /// The name of the consumer.
+    /// The name of the consumer that holds the entries.
     pub consumer: String,
-    /// The key that exists while the process of the consumer lives; then no entry is made claimable. None: the command
-    /// does not check whether the process lives.
+    /// The key that exists while the process of the consumer lives. If the key exists, no other consumer may claim an
+    /// entry. None: the command does not check whether the process lives.
     pub heartbeat: Option<RedisKey>,
-    /// Entries in progress that were delivered less than this many milliseconds ago are not made claimable: a worker
-    /// may be handling them.
+    /// The smallest time since the delivery of an entry, in milliseconds. Entries that were delivered more recently
+    /// stay with their consumer, because a worker may be handling them.
     pub young_ms: u64,
 }
 
-/// The result for one page of a consumer's pending entries.
+/// The result of making one page of a consumer's pending entries claimable by others at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClaimableStep {
-    /// The last entry that the call handled; None if none was left.
+    /// The last entry that the call handled. None: no entries are left.
     pub last: Option<EntryId>,
-    /// The number of entries that this call made claimable.
+    /// The number of entries that other consumers may claim at once because of this call.
     pub offered: u64,
-    /// The number of entries that were claimable before, and are not claimed yet.
+    /// The number of entries that other consumers could claim already before this call.
     pub before: u64,
-    /// The number of entries that were delivered too recently.
+    /// The number of entries that were delivered so recently that others may not claim them yet.
     pub young: u64,
-    /// The number of entries without payload: the scan of a worker acknowledges them.
+    /// The number of pending entries without payload, which workers acknowledge later.
     pub gone: u64,
 }
 
 impl MakeClaimable {
-    /// Creates the command for the group of `names`.
+    /// Creates the command for the consumer group of `names`.
     #[must_use]
     pub fn new(pool: impl Into<RedisPool>, names: StreamNames) -> Self {
         Self {
@@ -71,8 +72,8 @@ impl MakeClaimable {
         }
     }
 
-    /// Makes some of the entries of `holder` claimable that come after `after`. None: the process of the consumer
-    /// lives, and nothing was done.
+    /// Lets others claim some entries of the consumer `holder` at once, in the order of their ids from the entry after
+    /// `after`. None: the process of the consumer lives, so nothing changed.
     ///
     /// # Errors
     /// When Redis does not answer, or stream or group are missing.

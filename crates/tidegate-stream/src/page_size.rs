@@ -10,7 +10,7 @@ const FIRST: u16 = 100;
 /// The number of bytes that a page should have.
 pub(crate) const PAGE_BYTES: usize = 4 << 20;
 
-/// A page size of as many entries as weigh about 4 MiB, judged by the entries before.
+/// A page size for reads: the number of entries that are about 4 MiB together, learned from earlier pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageSize {
     most: u16,
@@ -18,19 +18,19 @@ pub struct PageSize {
 }
 
 impl PageSize {
-    /// Creates a page size of at most `most` entries.
+    /// Creates a page size that never exceeds `most` entries.
     #[must_use]
     pub fn new(most: u16) -> Self {
         Self { most, next: FIRST.min(most) }
     }
 
-    /// Returns the number of entries in the next page: at least one, and no more than `left`.
+    /// Returns the number of entries to read in the next page: at least one, and no more than `left`.
     #[must_use]
     pub fn count(self, left: u64) -> u16 {
         u16::try_from(left).map_or(self.next, |left| self.next.min(left)).max(1)
     }
 
-    /// Adjusts the size to a page that was read, given the fields of its entries.
+    /// Adjusts the page size to the fields of the entries in the last page.
     pub fn learn<'a>(&mut self, page: impl IntoIterator<Item = &'a Vec<(Bytes, Bytes)>>) {
         let sizes = page.into_iter().map(|fields| weight(fields).max(1));
         let (entries, bytes) = sizes.fold((0, 0), |(entries, bytes), size| (entries + 1, bytes + size));

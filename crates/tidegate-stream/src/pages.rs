@@ -19,7 +19,7 @@ pub struct EntryPages {
 }
 
 impl EntryPages {
-    /// Reads the next page, of no more than `most` entries; None: all entries were read.
+    /// Reads the next page of at most `most` entries. None: all entries were read.
     ///
     /// # Errors
     /// As for every call of [`StreamInspector`].
@@ -35,7 +35,8 @@ impl EntryPages {
         Ok(Some(page))
     }
 
-    /// Counts the remaining entries page by page, and stops at `enough`. Calls `seen` with the size of each page.
+    /// Counts the remaining entries page by page, and stops when the count reaches `enough`. After each page, it calls
+    /// `seen` with the number of entries in the page.
     ///
     /// # Errors
     /// As for every call of [`StreamInspector`].
@@ -50,14 +51,14 @@ impl EntryPages {
         Ok(counted)
     }
 
-    /// Returns the last entry that was read; before the first page, the id after which the pages begin.
+    /// Returns the last entry that was read. Before the first page, it returns the id after which the pages begin.
     #[must_use]
     pub fn after(&self) -> EntryId {
         self.after
     }
 }
 
-/// The pending entries of the group, oldest first, page by page.
+/// The pending entries of the group, oldest first, read page by page.
 #[derive(Clone, Debug)]
 pub struct PendingPages {
     inspector: StreamInspector,
@@ -68,8 +69,8 @@ pub struct PendingPages {
 }
 
 impl PendingPages {
-    /// Reads the next page; None: all entries were read, or the group does not exist. A page that is not full is the
-    /// last one.
+    /// Reads the next page of pending entries. None: all entries were read, or the group does not exist. If a page has
+    /// fewer entries than requested, it is the last page.
     ///
     /// # Errors
     /// As for every call of [`GroupInspector`].
@@ -85,8 +86,8 @@ impl PendingPages {
     }
 }
 
-/// The entries of a stream with given ids, in the order of these ids, in pages of about 4 MiB. Only one page is in
-/// memory, however many and however large the entries are.
+/// The entries of a stream with given ids, in pages of about 4 MiB and in the order of the ids. Only one page is in
+/// memory at a time.
 #[derive(Clone, Debug)]
 pub struct EntriesById<'a> {
     inspector: &'a StreamInspector,
@@ -96,8 +97,8 @@ pub struct EntriesById<'a> {
 }
 
 impl EntriesById<'_> {
-    /// Reads the next page, in which each entry that does not exist is None. Returns None instead of a page if all
-    /// entries were read.
+    /// Reads the next page. An entry that does not exist is None within the page. After the last page, the call returns
+    /// None instead of a page.
     ///
     /// # Errors
     /// As for every call of [`StreamInspector`].
@@ -112,14 +113,14 @@ impl EntriesById<'_> {
 }
 
 impl StreamInspector {
-    /// Returns these entries of the stream `key`, page by page.
+    /// Returns the entries of the stream `key` with the given ids, in pages.
     #[must_use]
     pub fn entries<'a>(&'a self, key: &'a str, ids: &'a [EntryId], read: Read<'a>) -> EntriesById<'a> {
         EntriesById { inspector: self, key, left: ids, read }
     }
 
-    /// Returns all entries of the stream `key` that come after `after`, none later than `last`, in pages of at most
-    /// `most` entries.
+    /// Returns the entries of the stream `key` with ids greater than `after`, up to and including `last`, in pages of
+    /// at most `most` entries.
     #[must_use]
     pub fn entry_pages(&self, key: &str, (after, last): (EntryId, EntryId), most: u16) -> EntryPages {
         let (inspector, key, size) = (self.clone(), key.to_owned(), PageSize::new(most));
@@ -128,8 +129,8 @@ impl StreamInspector {
 }
 
 impl GroupInspector<'_> {
-    /// Returns all entries of the group's pending list that come after `after`, none later than `last`, of all
-    /// consumers or of one, in pages of `count` entries.
+    /// Returns the pending entries of the group with ids greater than `after`, up to and including `last`, in pages of
+    /// `count` entries. The entries belong to one consumer or to all consumers.
     #[must_use]
     pub fn pending_pages(
         self,

@@ -7,24 +7,24 @@ use std::{
 
 use tokio::sync::watch;
 
-/// A pause switch that all lanes of a process share. It may be on for several reasons at a time, and each reason is set
-/// and ended independently. The lanes read again when no reason is left.
+/// A switch that pauses all lanes (consumers) of a process. Several reasons can keep it on at the same time, and each
+/// reason begins and ends independently. The lanes read again when no reason is left.
 #[derive(Debug, Default)]
 pub struct PauseSwitch {
     held: watch::Sender<BTreeMap<&'static str, Instant>>,
 }
 
-/// A reason for which the lanes are paused.
+/// One present reason for which the consumers of the process are paused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ActivePause {
-    /// The word under which the pause was set.
+    /// The reason of the pause, as one word for programs.
     pub reason: &'static str,
     /// The time at which the pause began.
     pub since: Instant,
 }
 
 impl ActivePause {
-    /// Returns how long the pause has lasted.
+    /// Returns the time for which the pause has lasted.
     #[must_use]
     pub fn lasting(&self) -> Duration {
         self.since.elapsed()
@@ -32,47 +32,48 @@ impl ActivePause {
 }
 
 impl PauseSwitch {
-    /// Pauses the lanes for `reason`. The text `why` is logged once.
+    /// Pauses the consumers of the process for the reason `reason`, and logs the explanation `why` when the pause
+    /// begins.
     pub fn pause(&self, reason: &'static str, why: &str) {
         self.held.send_if_modified(|held| {
             if held.contains_key(reason) {
                 return false;
             }
             held.insert(reason, Instant::now());
-            tracing::warn!(reason, why, "paused: nothing is read until it is resumed");
+            tracing::warn!(reason, why, "paused: no entries are read until the pause ends");
             true
         });
     }
 
-    /// Ends the pause for `reason`.
+    /// Ends the pause for the reason `reason`. Pauses for other reasons continue.
     pub fn resume(&self, reason: &'static str) {
         self.held.send_if_modified(|held| {
             let Some(since) = held.remove(reason) else { return false };
             let paused_ms = u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX);
             match held.keys().next() {
-                None => tracing::warn!(reason, paused_ms, "pause over: reading goes on"),
+                None => tracing::warn!(reason, paused_ms, "pause over: entries are read again"),
                 Some(other) => {
-                    tracing::warn!(reason, paused_ms, other, "pause over, but another one holds");
+                    tracing::warn!(reason, paused_ms, other, "pause over, but another pause continues");
                 }
             }
             true
         });
     }
 
-    /// Returns all reasons for which the lanes are paused.
+    /// Returns all reasons for which the consumers of the process are paused at present.
     #[must_use]
     pub fn active(&self) -> Vec<ActivePause> {
         let held = self.held.borrow();
         held.iter().map(|(reason, since)| ActivePause { reason, since: *since }).collect()
     }
 
-    /// Returns whether the lanes are paused for any reason.
+    /// Returns whether the consumers of the process are paused for any reason.
     #[must_use]
     pub fn is_paused(&self) -> bool {
         !self.held.borrow().is_empty()
     }
 
-    /// Waits until the lanes are paused.
+    /// Waits until the consumers of the process are paused.
     pub async fn paused(&self) {
         // The sender lives as long as self, so this cannot fail.
         let _ = self.held.subscribe().wait_for(|held| !held.is_empty()).await;

@@ -16,8 +16,9 @@ use crate::{
 /// The number of entries that one call deletes at most: it takes Redis some milliseconds.
 const MOST: u64 = 10_000;
 
-/// A task that deletes entries which are older than the retention and which no group needs any more. Unread and pending
-/// entries stay, however old they are. A replay can run the acknowledged entries within the retention again.
+/// A task that deletes old stream entries: older than the retention, and not needed by any group. Unread and pending
+/// entries stay, however old they are. Acknowledged entries within the retention stay, so that they can be processed
+/// again.
 #[derive(Clone, Debug)]
 pub struct StreamPruner {
     pool: Pool,
@@ -27,7 +28,7 @@ pub struct StreamPruner {
 }
 
 impl StreamPruner {
-    /// Creates a pruner that keeps the entries of the last `retention`, by the clock of Redis.
+    /// Creates a pruner that keeps entries younger than `retention`, by the clock of Redis.
     #[must_use]
     pub fn new(pool: impl Into<RedisPool>, names: StreamNames, retention: Duration) -> Self {
         Self {
@@ -38,7 +39,7 @@ impl StreamPruner {
         }
     }
 
-    /// Prunes once, and returns how many entries were deleted.
+    /// Prunes the stream once, and returns the number of deleted entries.
     ///
     /// # Errors
     /// When Redis does not answer, or the key holds no stream.
@@ -54,7 +55,7 @@ impl StreamPruner {
         }
     }
 
-    /// Returns where the retention begins, by the clock of Redis: only older entries may be deleted.
+    /// Returns the first entry id within the retention, by the clock of Redis. Only earlier entries may be deleted.
     ///
     /// # Errors
     /// When Redis does not answer.
@@ -64,8 +65,8 @@ impl StreamPruner {
         Ok(EntryId { ms, seq: 0 })
     }
 
-    /// Deletes some of the entries before `cutoff` that no group needs. Returns how many it deleted, 0 when none is
-    /// left.
+    /// Deletes some entries before `cutoff` that no group needs, and returns the number of deleted entries. 0: nothing
+    /// is left to delete.
     ///
     /// # Errors
     /// As for [`StreamPruner::run_once`].
@@ -75,7 +76,7 @@ impl StreamPruner {
         Ok(self.script.call(&self.pool, keys, args).await?.convert().map_err(RedisError::new)?)
     }
 
-    /// Returns which entries before `cutoff` would be deleted, by the rules of the script. Changes nothing.
+    /// Returns which entries before `cutoff` a pruning would delete now. The call changes nothing.
     ///
     /// # Errors
     /// As for [`StreamPruner::run_once`].

@@ -1,5 +1,5 @@
-//! A preview of pruning: the entries that it would delete, and the group that keeps it from deleting more. The script
-//! `lua/trim.lua` decides when entries are deleted; this preview follows the same rules on the present state.
+//! A preview of pruning: the entries that pruning would delete, and the group that still needs older entries. The
+//! script `lua/trim.lua` decides which entries are deleted, and this preview follows the same rules.
 
 use std::collections::HashMap;
 
@@ -12,20 +12,21 @@ use crate::{
     stream::StreamError,
 };
 
-/// The result of a preview: how far pruning may go.
+/// The result of a preview of pruning: the first entry that stays, and the group that needs it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PruneLimit {
-    /// The first entry to keep: pruning may delete those before it. None: there is no stream, or no group whose needs
-    /// are known.
+    /// The first entry to keep. Pruning may delete all earlier entries. None: the stream does not exist, or it is
+    /// unknown which entries its groups need.
     pub keep_from: Option<EntryId>,
-    /// The group that needs the oldest entry, if that entry lies before the cutoff.
+    /// The group that needs the first kept entry. None: no group needs the entry, which stays because it is within the
+    /// retention.
     pub retained_by: Option<Retainer>,
 }
 
-/// A group that needs entries which are old enough to be pruned.
+/// A group that needs entries that are old enough to be pruned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Retainer {
-    /// The name of the group.
+    /// The name of the consumer group.
     pub group: String,
     /// The first entry that the group needs.
     pub id: EntryId,
@@ -33,12 +34,12 @@ pub struct Retainer {
     pub need: RetainedFor,
 }
 
-/// The reason why a group needs an entry.
+/// The reason why a group still needs an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RetainedFor {
     /// The entry is pending in the group.
     Pending,
-    /// The entry is the last one that was delivered to the group: it has not read the entries after it.
+    /// The entry is the last entry that was delivered to the group. The group has not read later entries.
     LastDelivered,
 }
 

@@ -27,21 +27,23 @@ pub use self::{
 const RECONNECT_MIN_MS: u32 = 50;
 const RECONNECT_MAX_MS: u32 = 2_000;
 
-/// The settings of the connections to Redis. `Debug` leaves the URL out, because it may hold a password.
+/// The settings of the connections to Redis. The `Debug` output leaves out the URL, because the URL may contain a
+/// password.
 #[derive(Clone)]
 pub struct RedisConnectionSettings {
-    /// The URL: `redis://`, `rediss://` (TLS) or `redis-sentinel://`, with user and password if needed.
+    /// The URL of Redis: `redis://`, `rediss://` (TLS) or `redis-sentinel://`, with a user and a password if necessary.
     pub url: String,
-    /// The master to connect to, in a Redis Cluster; `url` is not used then.
+    /// The master in a Redis Cluster to connect to. If this field is set, `url` is not used.
     pub master: Option<SlotMaster>,
-    /// The Sentinels of the URL, shared by all connections that use it. None: if the URL names Sentinels, each pool and
-    /// each reader queries them separately.
+    /// The Sentinels that `url` names, shared by all connections with the same URL. None: if `url` names Sentinels,
+    /// each pool and each reader queries them separately.
     pub sentinels: Option<Arc<Sentinels>>,
-    /// The number of connections for commands; each blocking reader has its own connection.
+    /// The number of connections in the pool for commands. Each blocking reader also has one connection outside of the
+    /// pool.
     pub connections: usize,
-    /// The timeout of a command.
+    /// The longest time that a caller waits for the reply to a command.
     pub command_timeout: Duration,
-    /// The timeout of a TCP connection, including its TLS handshake.
+    /// The timeout for opening a TCP connection, including its TLS handshake.
     pub connect_timeout: Duration,
 }
 
@@ -70,7 +72,7 @@ impl fmt::Debug for RedisConnectionSettings {
     }
 }
 
-/// A pool of connections for commands. Clones share the connections.
+/// A pool of connections for commands. All clones of a pool share the same connections.
 #[derive(Clone)]
 pub struct RedisPool(pub(crate) Pool);
 
@@ -86,7 +88,8 @@ impl From<&RedisPool> for RedisPool {
     }
 }
 
-/// One connection for blocking reads. It belongs to one reader, because a blocked read delays every command after it.
+/// One connection for blocking reads. Each reader needs a separate connection, because a blocked read delays every
+/// later command on the same connection.
 pub struct RedisConnection(pub(crate) Client);
 
 impl fmt::Debug for RedisConnection {
@@ -95,12 +98,12 @@ impl fmt::Debug for RedisConnection {
     }
 }
 
-/// The name of a key in Redis, which may hold any bytes.
+/// The name of a key in Redis, which may contain any bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RedisKey(Bytes);
 
 impl RedisKey {
-    /// Returns the bytes of the name.
+    /// Returns the name of the key as bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
@@ -151,8 +154,8 @@ async fn open_pool(settings: &RedisConnectionSettings) -> FredResult<Pool> {
     Ok(pool)
 }
 
-/// Opens one connection for blocking reads. The client sends each command once and never repeats it. If it sent a read
-/// twice, the entries of the first one would stay pending unseen.
+/// Opens one connection for blocking reads. The client sends each command only once. If the client sent a read twice,
+/// the entries of the first read would stay pending unnoticed.
 ///
 /// # Errors
 /// As for [`connect_pool`].

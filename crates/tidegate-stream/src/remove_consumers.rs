@@ -1,4 +1,4 @@
-//! Removal of consumers whose processes are dead for good, so that their names do not pile up.
+//! Removal of consumers whose processes are dead, so that their names do not accumulate.
 
 use std::time::Duration;
 
@@ -11,7 +11,8 @@ use crate::{
     stream::{StreamError, StreamNames},
 };
 
-/// A task that removes consumers that hold no entries, were idle for long, and whose process has no heartbeat.
+/// A task that removes dead consumers from the group. A consumer is dead if it has no pending entries, it was idle for
+/// a long time, and its process has no heartbeat key.
 #[derive(Clone, Debug)]
 pub struct ConsumerRemover {
     pool: Pool,
@@ -21,7 +22,7 @@ pub struct ConsumerRemover {
 }
 
 impl ConsumerRemover {
-    /// Creates a remover for consumers of the group of `names` that were idle for at least `idle`.
+    /// Creates a task that removes dead consumers of the group of `names` that were idle for at least `idle`.
     #[must_use]
     pub fn new(pool: impl Into<RedisPool>, names: StreamNames, idle: Duration) -> Self {
         Self {
@@ -32,8 +33,8 @@ impl ConsumerRemover {
         }
     }
 
-    /// Checks all consumers once, and returns the names of the consumers that it removed. `heartbeat` returns the key
-    /// that exists while the process of a consumer lives.
+    /// Checks all consumers once, and returns the names of the removed consumers. `heartbeat` is a function from a
+    /// consumer's name to the key that exists while the consumer's process lives.
     ///
     /// # Errors
     /// When Redis does not answer.
@@ -58,8 +59,8 @@ impl ConsumerRemover {
         Ok(removed)
     }
 
-    /// Removes this consumer if it holds no entries, was idle for long, and has no heartbeat. Returns whether the
-    /// consumer existed and was removed.
+    /// Removes the given consumer if it has no pending entries, was idle for long enough, and has no heartbeat key.
+    /// Returns whether the consumer existed and was removed.
     ///
     /// # Errors
     /// When Redis does not answer.

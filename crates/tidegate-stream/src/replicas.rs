@@ -24,24 +24,24 @@ use crate::{
 /// The time that the reply may take beyond [`Confirmation::within`].
 const MARGIN: Duration = Duration::from_secs(1);
 
-/// The condition under which a write counts as confirmed.
+/// The replicas that must have a write before the write counts as confirmed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Confirmation {
     /// The number of replicas that must have the write.
     pub replicas: NonZeroU32,
     /// The longest time to wait for the replicas.
     pub within: Duration,
-    /// The place where the replicas must have the write.
+    /// The memory or file in which the replicas must have the write.
     pub place: ConfirmedIn,
 }
 
-/// The place where replicas must have a write.
+/// The memory or file in which replicas must have a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConfirmedIn {
     /// In the memory of the replicas: `WAIT`.
     Memory,
     /// In the append-only files of the replicas and of the master: `WAITAOF`, from Redis 7.2 and in Valkey. With
-    /// `appendfsync everysec` that takes up to a second.
+    /// `appendfsync everysec` the wait takes up to a second.
     AppendOnlyFile,
 }
 
@@ -61,8 +61,8 @@ impl Confirmation {
         match (self.place, &counts[..]) {
             (ConfirmedIn::Memory, [have]) if *have >= wanted => Ok(()),
             (ConfirmedIn::AppendOnlyFile, [own, have]) if *own >= 1 && *have >= wanted => Ok(()),
-            (_, [.., have]) => Err(format!("{have} of {wanted} replicas had it within {within_ms} ms")),
-            (_, []) => Err(format!("{name} did not answer with a number")),
+            (_, [.., have]) => Err(format!("{have} of {wanted} replicas had the data within {within_ms} ms")),
+            (_, []) => Err(format!("Redis did not answer {name} with a number")),
         }
     }
 
@@ -98,8 +98,8 @@ impl ConfirmedIn {
     }
 }
 
-/// A probe that checks over its own connection, with the same command as lanes, whether replicas have everything that
-/// is written.
+/// A probe that checks over its own connection whether replicas have all writes. It uses the same Redis command as the
+/// consumers use before they handle a batch.
 #[derive(Debug)]
 pub struct ReplicaProbe {
     client: Client,
@@ -109,7 +109,7 @@ pub struct ReplicaProbe {
 }
 
 impl ReplicaProbe {
-    /// Creates a probe that uses `connection`.
+    /// Creates a probe that checks replicas over `connection`.
     ///
     /// # Errors
     /// When a pool of this one connection cannot be made; no cause is known for that.
@@ -120,8 +120,8 @@ impl ReplicaProbe {
         Ok(Self { client, reconnects, leases: Leases::new(RedisPool(pool)), wanted })
     }
 
-    /// Returns the permission that this user of Redis lacks for the check; None: it lacks none. Does not wait for
-    /// replicas.
+    /// Returns the permission that this Redis user lacks for the check. None: no permission is missing. This call does
+    /// not wait for replicas.
     ///
     /// # Errors
     /// When Redis does not answer.
@@ -136,8 +136,8 @@ impl ReplicaProbe {
         }
     }
 
-    /// Checks whether replicas have everything that is written by now. For that it first renews the lease of `token` on
-    /// `name`, because the command only covers writes of its own connection.
+    /// Checks whether replicas have everything that was written before this call. The Redis command only covers writes
+    /// of its own connection, so the call first writes: it renews the lease of `token` on `name`.
     ///
     /// # Errors
     /// When the replicas do not have it in time, or the server does not answer.
@@ -150,7 +150,8 @@ impl ReplicaProbe {
         self.replicas_have_all_of(&ServerRun::Any, name, token, lease).await
     }
 
-    /// Like [`ReplicaProbe::replicas_have_all`], but only if the server is still in the run `run`.
+    /// Checks whether replicas have everything that was written before this call, but only if `run` is still the
+    /// present run of the server: no other server has started since.
     ///
     /// # Errors
     /// As there, and when another server answers.
@@ -171,7 +172,7 @@ impl ReplicaProbe {
         self.wanted.wait(&self.client).await.map_err(|why| not_replicated(&why))?;
         // A new connection has written nothing, so Redis answers the command at once.
         match self.has_reconnected() {
-            true => Err(not_replicated("the connection was replaced in the meantime")),
+            true => Err(not_replicated("the connection to Redis was replaced during the check")),
             false => Ok(()),
         }
     }
@@ -207,5 +208,5 @@ impl Stream {
 }
 
 fn not_replicated(why: &str) -> Outage {
-    Outage::new("Redis", format!("nothing is handled until replicas have what was read: {why}"))
+    Outage::new("Redis", format!("no entries are handled until replicas have the entries: {why}"))
 }

@@ -106,7 +106,7 @@ impl ScriptSource {
     fn named(&self, error: &Error) -> RedisError {
         // Redis 7.0 does not name the command.
         let hint = if error.details().contains("can't run this command") {
-            " (`ACL LOG` names the command)"
+            " (`ACL LOG` in Redis names the denied command)"
         } else {
             ""
         };

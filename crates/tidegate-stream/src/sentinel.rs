@@ -33,8 +33,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The timeout for the reply of one Sentinel. All are asked at the same time.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The Sentinels of a URL, and the master that they name. They are queried from the first time that a client connects
-/// through them.
+/// The Sentinels of a URL, and the Redis master that they name. After the first client connects, the Sentinels are
+/// queried in the background.
 pub struct Sentinels {
     hosts: Vec<Server>,
     service: String,
@@ -63,8 +63,8 @@ impl Drop for Sentinels {
 }
 
 impl Sentinels {
-    /// Reads a URL `redis-sentinel://` or `rediss-sentinel://`; None if it is another URL, or is invalid. This connects
-    /// to no Sentinel yet.
+    /// Reads a URL with `redis-sentinel://` or `rediss-sentinel://`. None: the URL is invalid or of another kind. This
+    /// call connects to no Sentinel.
     #[must_use]
     pub fn of_url(url: &str) -> Option<Arc<Self>> {
         let config = Config::from_url(url).ok()?;

@@ -1,4 +1,5 @@
-//! Supervision of the clock of Redis, which leases, claims and ages depend on, and the repair when it is set.
+//! Supervision of the clock of Redis, which determines leases, claims and ages. If the clock is set, this repairs the
+//! delivery times.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +18,8 @@ const TOLERANCE_MS: i64 = 1_000;
 /// The number of entries that one call reads, so that it is short.
 const PAGE: usize = 1_000;
 
-/// A comparison of the clock of Redis with the monotonic clock of this process, which no program can set.
+/// A check whether the clock of the Redis server was set. The check compares that clock with this process's monotonic
+/// clock, which no program can set.
 #[derive(Debug)]
 pub struct ServerClock {
     pool: Pool,
@@ -35,7 +37,7 @@ struct Look {
 }
 
 impl ServerClock {
-    /// Creates a comparison for the Redis behind `pool`, which holds the stream of `names`.
+    /// Creates a clock check for the Redis behind `pool`, which holds the stream of `names`.
     #[must_use]
     pub fn new(pool: impl Into<RedisPool>, names: StreamNames) -> Self {
         let reset_delivery_times =
@@ -43,8 +45,10 @@ impl ServerClock {
         Self { pool: pool.into().0, names, reset_delivery_times, last: None }
     }
 
-    /// Checks the clock once, and logs if it was set since the last check. If it was set back, or may have been before
-    /// the first check, this makes entries with a delivery time in the future claimable like others.
+    /// Checks the clock of Redis once, and logs if the clock was set since the last check. If the clock was set back,
+    /// some entries have a delivery time in the future. The call then lets other consumers claim those entries at once.
+    /// The first check always lets others claim entries with a delivery time in the future, because the clock may have
+    /// been set earlier.
     ///
     /// # Errors
     /// When Redis does not answer; the next check does what this one has not done.
@@ -58,12 +62,12 @@ impl ServerClock {
             Some(back) if back < -TOLERANCE_MS => {
                 tracing::warn!(
                     by_ms = -back,
-                    "the clock of Redis was set back: ages of entries are wrong by this much"
+                    "the clock of Redis was set back: ages of entries are too low until the clock catches up"
                 )
             }
             Some(ahead) if ahead > TOLERANCE_MS => tracing::warn!(
                 by_ms = ahead,
-                "the clock of Redis was set ahead, or this process slept: leases have ended, entries in progress may be claimed"
+                "the clock of Redis was set ahead, or this process slept: leases have ended, and other consumers may claim entries in progress"
             ),
             _ => {}
         }
@@ -95,7 +99,7 @@ impl ServerClock {
             // Entries of this very millisecond are among them, so the log level is debug.
             tracing::debug!(
                 reset,
-                "delivery times in the future were reset: these entries can be claimed like others"
+                "delivery times in the future were reset, so that consumers can claim the entries"
             );
         }
         Ok(())

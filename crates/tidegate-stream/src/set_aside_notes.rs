@@ -1,4 +1,4 @@
-//! Notes in Redis of what the processes of a fleet have set aside, for commands and metrics.
+//! Notes in Redis about the entries that the processes of a fleet have set aside, for commands and metrics.
 
 use std::collections::BTreeMap;
 
@@ -21,36 +21,37 @@ const NAMED: usize = 5;
 /// The time after which Redis deletes the notes, in seconds, if no process renews them.
 const KEPT_S: i64 = 24 * 60 * 60;
 
-/// The hash next to the stream: the name of each process, and what it has set aside, as JSON.
+/// A hash in Redis with one field (note) for each process: the entries that the process has set aside, to retry them
+/// later, as JSON.
 #[derive(Clone, Debug)]
 pub struct SetAsideNotes {
     pool: Pool,
     key: String,
 }
 
-/// The entries that a process has set aside, and their causes.
+/// The number of entries that a process has set aside (left pending, to retry them later), and the causes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SetAsideNote {
-    /// The number of all entries that are set aside.
+    /// The number of entries that the process has set aside: left pending, to retry them later.
     pub entries: usize,
-    /// The number of entries, by the kind of their causes.
+    /// The number of set-aside entries (left pending, to be retried later) for each kind of cause.
     pub kinds: BTreeMap<String, usize>,
-    /// The causes that most of them wait for.
+    /// The causes with the most set-aside entries (left pending, to be retried later).
     pub causes: Vec<NamedCause>,
 }
 
-/// A cause that entries wait for.
+/// A cause for which entries are set aside (left pending, to be retried later), with the number and age of the entries.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NamedCause {
-    /// The kind of the cause, a word for programs such as `account_locked`.
+    /// The kind of the cause, as a word for programs, such as `account_locked`.
     pub kind: String,
-    /// The key within the kind; 0 if the kind has only one cause. It is a text in JSON, because JSON numbers are exact
-    /// only up to 2^53.
+    /// The key of the cause within its kind. 0: the kind has only one cause. In JSON the key is a text, because JSON
+    /// numbers are exact only up to 2^53.
     #[serde(serialize_with = "as_text", deserialize_with = "from_text_or_number")]
     pub key: u64,
-    /// The number of entries that wait for the cause.
+    /// The number of entries that wait for the cause to end.
     pub entries: usize,
-    /// The time for which entries have waited for it, in seconds.
+    /// The number of seconds for which at least one entry has waited for the cause to end.
     pub lasting_s: f64,
 }
 
@@ -73,7 +74,7 @@ fn from_text_or_number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64
 }
 
 impl SetAsideNote {
-    /// Creates the note of this process.
+    /// Creates the note of this process: the numbers of entries that it has set aside, and the causes.
     #[must_use]
     pub fn of(causes: &Causes) -> Self {
         let kinds = causes.by_kind().into_iter().map(|(kind, of_kind)| (kind.to_owned(), of_kind.entries));
@@ -86,7 +87,7 @@ impl SetAsideNote {
         Self { entries: causes.entries(), kinds: kinds.collect(), causes: named.collect() }
     }
 
-    /// Adds the entries of another process.
+    /// Adds the numbers of another process's waiting entries to this note.
     pub fn add(&mut self, other: Self) {
         self.entries += other.entries;
         for (kind, entries) in other.kinds {
@@ -107,13 +108,14 @@ impl SetAsideNote {
 }
 
 impl SetAsideNotes {
-    /// Creates access to the notes of the stream of `names`.
+    /// Creates access to the notes in which processes list the entries of the stream that wait for a retry.
     #[must_use]
     pub fn new(pool: impl Into<RedisPool>, names: &StreamNames) -> Self {
         Self { pool: pool.into().0, key: names.set_aside() }
     }
 
-    /// Writes the note of `process`; if nothing is set aside, deletes it.
+    /// Writes how many entries the process `process` has set aside, to retry them later, and why. If the process has
+    /// set no entry aside, the call deletes the note.
     ///
     /// # Errors
     /// When Redis does not answer or refuses.
@@ -128,7 +130,7 @@ impl SetAsideNotes {
         Ok(())
     }
 
-    /// Reads the notes of these processes, and returns their sum.
+    /// Reads the notes on the set-aside entries of the given processes, and returns their sum.
     ///
     /// # Errors
     /// When Redis does not answer.
@@ -138,7 +140,8 @@ impl SetAsideNotes {
         Ok(all)
     }
 
-    /// Reads the note of each of these processes that has one. A note in an unknown form is skipped.
+    /// Reads how many entries each given process has set aside, to retry them later, and why. Processes without a note,
+    /// and notes in an unknown form, are skipped.
     ///
     /// # Errors
     /// When Redis does not answer.

@@ -14,12 +14,10 @@ const EXPECTED_BYTES: usize = 64 << 10;
 /// The number of pieces that a lane requests together at most: Redis builds nearly all replies before it sends them.
 const PIECES_IN_ONE_GO: usize = 16;
 
-/// The reader that all lanes of a process share. XREADGROUP has no byte limit, so a reply may be large even if every
-/// reply before it was small. On the other hand, each call is a round trip and a write to Redis' file. So a lane
-/// requests several pieces together, and their replies come one after the other. When the batch is full, the lane keeps
-/// only the ids of the entries that still come. No other lane reads in the meantime, so the next lane knows the sizes
-/// that this one has met. That costs no time, because Redis answers one request after the other anyway. Besides,
-/// entries that were added together are handled together.
+/// A reader of new entries that all lanes (consumers) of a process share. XREADGROUP has no limit in bytes, so a lane
+/// limits the size by several small reads, which it sends in one round trip. When its batch is full, the lane keeps
+/// only the ids of further entries. Only one lane reads at a time, and each lane learns the entry sizes from the
+/// previous lane.
 #[derive(Debug)]
 pub struct SharedReader {
     turn: Mutex<()>,
@@ -35,7 +33,7 @@ pub struct SharedReader {
 }
 
 impl SharedReader {
-    /// Creates a reader for lanes with batches of at most `batch_bytes` bytes.
+    /// Creates a shared reader for consumers with batches of at most `batch_bytes` bytes.
     #[must_use]
     pub fn new(batch_bytes: usize) -> Self {
         let share = batch_bytes / EXPECTED_BYTES;
@@ -49,7 +47,8 @@ impl SharedReader {
         }
     }
 
-    /// Makes lanes read over `connection`, except for reads that wait. Nothing else may use this connection.
+    /// Makes the consumers read over `connection`, except for reads that wait for entries. Nothing else may use this
+    /// connection.
     #[must_use]
     pub fn over(self, connection: RedisConnection) -> Self {
         Self { client: Some(connection.0), ..self }

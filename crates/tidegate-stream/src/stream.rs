@@ -23,25 +23,25 @@ use crate::{
     script::ScriptSource,
 };
 
-/// The reason why the stream could not be read or changed.
+/// The reason why a call could not read or change the stream.
 #[derive(Debug, thiserror::Error)]
 pub enum StreamError {
-    /// The stream or its consumer group does not exist (any more).
+    /// The stream or its consumer group does not exist.
     #[error("the consumer group is missing: {0}")]
     NoGroup(String),
     /// Redis does not answer, or answers with an error.
     #[error(transparent)]
     Redis(RedisError),
-    /// Redis answered in an unexpected shape.
+    /// Redis sent a reply in an unexpected form.
     #[error(transparent)]
     BadReply(#[from] BadReply),
-    /// Another server answers than the one that the entries came from, or that server has restarted. Nothing was done.
-    #[error("another server answers than the one that handed over these entries, or it has restarted: {0}")]
+    /// The entries came from another server, or from an earlier run of the same server. The call changed nothing.
+    #[error("the entries came from another server, or the server has restarted since: {0}")]
     OtherServer(String),
 }
 
-/// One run of a server, from its start to its end. Entries are settled only in the run that handed them over: after a
-/// failover, another server may have given the same ids to other entries.
+/// One run of a Redis server, from its start to its end. A process acknowledges entries only in the run that delivered
+/// them. Another server may have given the same ids to other entries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ServerRun {
     /// Any run: there is only one server, and runs are not compared.
@@ -86,28 +86,28 @@ impl From<StreamError> for Outage {
 pub struct StreamNames {
     /// The key of the stream.
     pub stream: String,
-    /// The key of the stream of dead letters.
+    /// The key of the stream that holds the dead letters.
     pub dead: String,
     /// The name of the consumer group of the stream.
     pub group: String,
 }
 
 impl StreamNames {
-    /// Returns the key of a hash: how many processes died with each entry in progress, and when entries were last made
-    /// pending again.
+    /// Returns the key of a hash that has for each entry the number of processes that died while the entry was in
+    /// progress. The hash also contains the time of the last call of [`Stream::make_pending`].
     #[must_use]
     pub fn crashes(&self) -> String {
         format!("{}.deaths", self.stream)
     }
 
-    /// Returns the key of a hash: what each process has set aside, for commands and metrics.
+    /// Returns the key of a hash in which each process lists the entries that it has set aside, to retry them later.
     #[must_use]
     pub fn set_aside(&self) -> String {
         format!("{}.set_aside", self.stream)
     }
 }
 
-/// The result of creating the group where it is missing.
+/// The result of a call that creates the consumer group if the group is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GroupState {
     /// The group existed before the call.
@@ -116,18 +116,18 @@ pub enum GroupState {
     Created,
 }
 
-/// The result of burying an entry that a consumer holds.
+/// The result of moving another consumer's entry to the dead letters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BuryReply {
     /// The entry is a dead letter now.
     Buried,
     /// The entry was not pending any more.
     Settled,
-    /// The process of the consumer lives, or another consumer holds the entry by now: nothing was done.
+    /// The process of the consumer lives, or another consumer now holds the entry. The call changed nothing.
     InProgress,
 }
 
-/// All operations on the stream that do not block; shared by all lanes.
+/// Access to a stream, with all operations that do not block. All consumers of a process share it.
 #[derive(Clone, Debug)]
 pub struct Stream {
     pool: Pool,
@@ -164,8 +164,8 @@ impl Stream {
         &self.names
     }
 
-    /// Creates the consumer group if it is missing, and the stream with it. The group begins at the first entry, so
-    /// every entry in the stream is delivered, if necessary again.
+    /// Creates the stream and its consumer group if they are missing. A new group begins at the first entry, so all
+    /// entries in the stream are delivered again.
     ///
     /// # Errors
     /// When Redis does not answer, or the key has another type.
@@ -179,8 +179,8 @@ impl Stream {
         }
     }
 
-    /// Creates the group again if it is missing although it existed before, and logs an error, because data may be
-    /// lost.
+    /// Creates the consumer group again if it existed before and is missing now. The call then logs an error, because
+    /// data may be lost.
     ///
     /// # Errors
     /// As for [`Stream::ensure_group`].
@@ -190,7 +190,7 @@ impl Stream {
             tracing::error!(
                 stream = self.names.stream,
                 group = self.names.group,
-                "the consumer group was gone and has been made again from the first entry of the stream: {found}"
+                "the consumer group was gone and was created again from the first entry of the stream: {found}"
             );
         }
         Ok(())
@@ -205,7 +205,7 @@ impl Stream {
         };
         let text = |name: &str| info.get(name).and_then(Value::as_string).unwrap_or_default();
         if text("last-generated-id") == "0-0" {
-            return "the stream was gone, too, and is new and empty, so Redis lost data or the stream was deleted"
+            return "the stream was also gone and is empty now, so Redis lost data or the stream was deleted"
                 .to_owned();
         }
         let length = text("length");
@@ -215,13 +215,13 @@ impl Stream {
         };
         let oldest = oldest.map_or_else(String::new, |id| format!(", the oldest is {id}"));
         format!(
-            "the stream is there (entries: {length}{oldest}), so the group alone was gone, unless older ones are \
-             missing"
+            "the stream exists (entries: {length}{oldest}), so only the group was lost, unless older entries \
+             are missing"
         )
     }
 
-    /// Checks that Redis accepts a write, and that all connections work. Each connection comes back at its own time,
-    /// and a batch that is sent over one that is still broken would fail.
+    /// Checks that Redis accepts a write, and that all connections of the pool work. After an outage, each connection
+    /// reconnects at its own time, and commands over a broken connection would fail.
     ///
     /// # Errors
     /// As for [`Stream::ensure_group`]. A Redis at its memory limit is no error: the lanes can still process the
@@ -237,8 +237,8 @@ impl Stream {
         Ok(())
     }
 
-    /// Appends an entry with these fields, and returns its id. If the pool has one connection, entries that are
-    /// appended concurrently come into the stream in the order of the calls.
+    /// Appends an entry with the given fields, and returns its id. If the pool has only one connection, concurrent
+    /// calls append their entries in the order of the calls.
     ///
     /// # Errors
     /// When Redis refuses the entry, or does not answer: then it may be in the stream or not. It is sent once, because
@@ -254,8 +254,8 @@ impl Stream {
         Ok(id.ok_or_else(|| bad_reply("the id of an entry", &reply))?)
     }
 
-    /// Acknowledges entries that this run of a server has handed over, in one round trip. Returns how many of them were
-    /// pending until now. Without ids, it sends no command.
+    /// Acknowledges entries that the server delivered in the run `run`, in one round trip. A run lasts from a start of
+    /// the server to its end. Returns the number of entries that were still pending.
     ///
     /// # Errors
     /// When Redis does not answer: then the entries may be acknowledged or not, and a second call does no harm. Also
@@ -291,10 +291,9 @@ impl Stream {
         Ok(self.pool.custom(command, args).await.map_err(RedisError::new)?)
     }
 
-    /// Makes acknowledged entries pending again, all of them or none: `consumer` holds them, but not in progress. If no
-    /// worker settles them before, a living lane claims them once they are idle for long enough. The entries must be in
-    /// the stream. A process that remembers what is pending learns of the change from
-    /// [`GroupInspector::made_pending`](crate::GroupInspector::made_pending).
+    /// Makes all given acknowledged entries pending again, or none of them. The entries must still be in the stream.
+    /// Afterwards, the entries belong to `consumer`, until another consumer claims them after the usual idle time.
+    /// Other processes notice the change by [`GroupInspector::made_pending`](crate::GroupInspector::made_pending).
     ///
     /// # Errors
     /// When Redis does not answer: then the entries may be pending or not, and a second call does no harm.
@@ -310,8 +309,9 @@ impl Stream {
         Ok(())
     }
 
-    /// Copies an entry that this run of a server has handed over to the dead stream, and acknowledges it. Returns false
-    /// if it was not pending any more.
+    /// Moves an entry to the dead letters: copies it and acknowledges it in one step. The server must have delivered
+    /// the entry in the run `run`, which lasts from a start of the server to its end. Returns false if the entry was
+    /// not pending any more.
     ///
     /// # Errors
     /// When Redis does not answer, or refuses: the entry is either buried or still pending, never both or neither. Also
@@ -325,7 +325,8 @@ impl Stream {
         Ok(self.call_bury(entry, why, (None, run)).await? == 1)
     }
 
-    /// Like [`Stream::bury_of`], for an entry whose payload is copied from one stream to the other within Redis.
+    /// Moves an entry to the dead letters like [`Stream::bury_of`], but without reading its payload. Redis copies the
+    /// payload from stream to stream.
     ///
     /// # Errors
     /// As for [`Stream::bury_of`].
@@ -338,8 +339,9 @@ impl Stream {
         self.bury_of(run, &Entry { id, fields: Vec::new() }, why).await
     }
 
-    /// Like [`Stream::bury_of`], for callers that do not hold the entry. It buries the entry only while `consumer`
-    /// holds it and the process of `consumer` has no heartbeat: a living process may be handling it.
+    /// Moves an entry of another consumer to the dead letters, like [`Stream::bury_of`]. The call moves the entry only
+    /// if `consumer` holds it and the process of `consumer` has no heartbeat key. A living process may be handling the
+    /// entry.
     ///
     /// # Errors
     /// As for [`Stream::bury_of`].

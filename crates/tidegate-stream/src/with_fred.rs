@@ -92,8 +92,8 @@ impl From<Error> for Outage {
 }
 
 impl Confirmation {
-    /// Waits until replicas have everything that was written before the last write over this connection. The connection
-    /// is blocked in the meantime. If it has written nothing, Redis 7.2 and Valkey answer at once.
+    /// Waits until replicas have everything that was written over `client` before its last write. Meanwhile, no other
+    /// command can use the connection. If nothing was written over `client`, Redis 7.2 and Valkey answer at once.
     ///
     /// # Errors
     /// When replicas do not have it in time, or the server does not answer; the text says why.
@@ -102,7 +102,7 @@ impl Confirmation {
     }
 }
 
-/// A Lua script that is compiled into the program and called by its SHA1.
+/// A Lua script that is compiled into the program. Redis runs the script by its SHA1.
 ///
 /// `NOSCRIPT` is normal after a restart, a failover or a SCRIPT FLUSH: then this type loads the text and sends the call
 /// again. The server ran nothing in that case, so nothing happens twice.
@@ -113,19 +113,19 @@ impl Confirmation {
 pub struct Script(script::ScriptSource);
 
 impl Script {
-    /// Creates a script named `name` (for error messages) with the text `lua`.
+    /// Creates a script with the text `lua`. The name `name` identifies the script in error messages.
     #[must_use]
     pub fn new(name: &'static str, lua: &'static str) -> Self {
         Self(script::ScriptSource::new(name, lua))
     }
 
-    /// Returns the SHA1 of the text, in lower-case hexadecimal.
+    /// Returns the SHA1 of the script, in lower-case hexadecimal.
     #[must_use]
     pub fn sha1(&self) -> &str {
         self.0.sha1()
     }
 
-    /// Runs the script; `keys` become KEYS, `args` become ARGV, byte for byte.
+    /// Runs the script with `keys` as KEYS and `args` as ARGV, byte for byte.
     ///
     /// # Errors
     /// Any error of the server or the connection, with the name of the script before the message.
@@ -133,8 +133,8 @@ impl Script {
         self.call_over(pool.next(), keys, args).await
     }
 
-    /// Like [`Script::call`], over one connection. Once the server knows the script, calls that are made one after the
-    /// other run in this order.
+    /// Runs the script like [`Script::call`], but over the given connection. If the server knows the script,
+    /// consecutive calls run in the order of the calls.
     ///
     /// # Errors
     /// As for [`Script::call`].

@@ -6,18 +6,18 @@ use nix::libc;
 use tidegate_stream::PauseSwitch;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// The reason for this pause at the pause switch.
+/// The reason that the pause switch, logs and metrics show for a pause by the signal SIGTSTP.
 pub const SIGNAL: &str = "signal";
 
-/// The listener for SIGTSTP and SIGCONT. While it exists, SIGTSTP no longer stops the process: the kernel would also
-/// stop the heartbeats and the batch in progress.
+/// The listener for the signals SIGTSTP (pause) and SIGCONT (resume). While this listener exists, SIGTSTP does not
+/// suspend the process, because that would also stop the heartbeats and the batch in progress.
 pub struct PauseSignals {
     pause: Signal,
     go_on: Signal,
 }
 
 impl PauseSignals {
-    /// Starts to listen for the signals.
+    /// Starts to listen for the signals SIGTSTP and SIGCONT.
     ///
     /// # Errors
     /// Fails if the system refuses the signal handlers, which does not happen in practice.
@@ -26,8 +26,8 @@ impl PauseSignals {
         Ok(Self { pause: of(libc::SIGTSTP)?, go_on: of(libc::SIGCONT)? })
     }
 
-    /// Pauses and resumes at each signal, for ever. Several signals of one kind that arrive at the same time count as
-    /// one.
+    /// Pauses the worker's reading at each SIGTSTP and resumes it at each SIGCONT, without end. Equal signals that
+    /// arrive at the same time count as one signal.
     pub async fn obey(mut self, pause_switches: Vec<Arc<PauseSwitch>>) {
         loop {
             tokio::select! {

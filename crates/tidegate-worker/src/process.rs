@@ -18,7 +18,7 @@ use crate::{
     worker::{SharedMySql, Worker},
 };
 
-/// The workers for the partitions of a system, before they connect.
+/// A process with one worker for each partition of a system, before its workers connect.
 #[derive(Debug)]
 pub struct Process {
     partitions: Vec<Arc<View>>,
@@ -27,27 +27,28 @@ pub struct Process {
 }
 
 impl Process {
-    /// Creates a worker for each of `settings`. `stop` ends all of them.
+    /// Creates a process with one worker for each element of `settings`. All workers end when `stop` is cancelled.
     #[must_use]
     pub fn new(settings: &[ProcessSettings], stop: &CancellationToken) -> Self {
         let view = |settings| Arc::new(View::new(settings, stop.clone(), Arc::new(PauseSwitch::default())));
         Self { partitions: settings.iter().map(view).collect(), sold_out: None, stop: stop.clone() }
     }
 
-    /// The same process, with workers that report released units to `sold_out`: for a gate in the same process.
+    /// Connects the workers to `sold_out`, the sold-out memory of a gate in the same process. The workers report to
+    /// this memory when units return to a stock.
     #[must_use]
     pub fn with_sold_out(self, sold_out: Arc<SoldOut>) -> Self {
         Self { sold_out: Some(sold_out), ..self }
     }
 
-    /// The view of each partition's worker.
+    /// The states of the workers for other tasks, one state for each partition.
     #[must_use]
     pub fn views(&self) -> Vec<Arc<View>> {
         self.partitions.clone()
     }
 
-    /// Works until `stop`, and then finishes the work in progress in every partition. If the Redis of a partition is
-    /// away, its worker waits for it while the others work.
+    /// Runs all workers until `stop` is cancelled. Then every worker finishes its work in progress. If the Redis of a
+    /// partition is unavailable, only the worker of that partition waits.
     ///
     /// # Errors
     /// Fails with the error that ended a worker early: [`crate::NameTaken`], a panic of a lane, or a refusal of Redis

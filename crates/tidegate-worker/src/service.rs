@@ -12,16 +12,16 @@ use crate::view::{Phase, View};
 /// The pause between two checks for a new status.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// A service that reports its state to a service manager.
+/// A service that reports to a service manager such as systemd whether it is ready.
 pub trait Service: Send + Sync {
     /// Whether the service does its work now, and its status in one line, without values that always change.
     fn state(&self) -> impl Future<Output = (bool, String)> + Send;
 
-    /// The parts that have been in one state for too long. While there are any, the watchdog gets no signal.
+    /// The stuck lanes and stores, one sentence for each. While this list is not empty, the watchdog gets no signal.
     fn stuck(&self) -> Vec<String>;
 }
 
-/// The workers of a process, one view for each partition.
+/// The workers of a process as a systemd service, with the state of each partition's worker.
 #[derive(Debug)]
 pub struct Workers(pub Vec<Arc<View>>);
 
@@ -37,15 +37,15 @@ impl Service for Workers {
     }
 }
 
-/// Reports states to the service manager until the process ends.
+/// Reports the state of a service to the service manager (systemd) until the process ends.
 pub async fn keep_told(service: impl Service) {
     if env::var_os("NOTIFY_SOCKET").is_some() {
         tokio::join!(tell_states(&service), keep_watchdog_calm(&service));
     }
 }
 
-/// Reports that the process ends soon. The code that decides to stop calls this, because there may be no time
-/// afterwards.
+/// Reports to the service manager that the process will stop. The code that decides to stop must call this function
+/// itself, because there may be no time later.
 pub fn tell_stopping() {
     send(&[NotifyState::Stopping, NotifyState::Status("stopping: finishing the work in progress")]);
 }
@@ -84,18 +84,18 @@ fn status(view: &View) -> String {
     let parts = match (view.phase(), view.parts()) {
         (Phase::Stopping, _) => return "stopping: finishing the work in progress".into(),
         (Phase::Starting, _) | (_, None) => {
-            return "waiting for Redis, its consumer group or the name of the worker".into();
+            return "waiting for Redis, the consumer group or the lease of the worker's name".into();
         }
         (Phase::Running, Some(parts)) => parts,
     };
     if !view.stuck().is_empty() {
-        return "stuck: SIGUSR1 writes the state of every lane to the log".into();
+        return "stuck: send SIGUSR1, and the worker logs the state of every lane (consumer)".into();
     }
     if view.pause_switch().is_paused() {
-        return "paused: nothing is read until it is resumed".into();
+        return "paused: the worker reads no entries until the pause ends".into();
     }
     match parts.breaker.state() {
-        State::Open { outage, .. } => format!("{} is away: nothing is read until it answers", outage.store),
+        State::Open { outage, .. } => format!("{} is unavailable: the worker reads nothing", outage.store),
         State::Closed => "writing orders".into(),
     }
 }
@@ -114,7 +114,7 @@ async fn keep_watchdog_calm(service: &impl Service) {
         } else if !was_stuck {
             tracing::warn!(
                 stuck = stuck.join("; "),
-                "parts are stuck, so the watchdog gets no signal any more"
+                "parts of the process are stuck, so the watchdog gets no signal any more"
             );
         }
         was_stuck = !stuck.is_empty();

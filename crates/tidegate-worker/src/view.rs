@@ -22,46 +22,46 @@ use tokio_util::sync::CancellationToken;
 
 use crate::settings::ProcessSettings;
 
-/// The parts of a running worker that other tasks may read.
+/// A running worker's connections, lane (consumer) states and counters, for other tasks to read.
 #[derive(Clone, Debug)]
 pub struct Parts {
-    /// The worker's connections for Redis commands.
+    /// The connections of the worker for Redis commands.
     pub redis: RedisStore,
-    /// The connections to MySQL that no lane waits for.
+    /// The MySQL connections for queries about the worker. Writing orders does not use these connections.
     pub mysql: MySqlPool,
-    /// All sessions with MySQL, including those of the lanes.
+    /// All MySQL sessions of the worker, including the sessions that write orders.
     pub sessions: Sessions,
-    /// The state of each lane.
+    /// The state of each lane (consumer) of the worker.
     pub lane_statuses: Vec<Arc<LaneStatus>>,
-    /// The breaker, which knows whether a store is away.
+    /// The circuit breaker, which stops the reading of entries while Redis or MySQL is unavailable.
     pub breaker: Arc<Breaker>,
-    /// The counts of the lanes' work.
+    /// The counters of entries and batches that the worker has processed.
     pub counters: Arc<Counters>,
-    /// The counts of the orders' outcomes.
+    /// The counters of the worker's orders, one for each outcome.
     pub order_counters: Arc<OrderCounters>,
-    /// The counts of transactions that conflicted with others.
+    /// The counter of MySQL transactions that failed because of a conflict with another transaction.
     pub contentions: Arc<Contentions>,
     /// The number of `expired` events that the worker has appended.
     pub expirations: Arc<AtomicU64>,
-    /// Whether this worker marks sales as busy.
+    /// Whether this worker's busy marks make sales refuse orders now. Buyers then get the reply 11 (busy).
     pub busy: Arc<AtomicBool>,
-    /// The counts of published results.
+    /// The counters of order results that the worker has published.
     pub result_counters: Arc<ResultCounters>,
 }
 
 impl Parts {
-    /// The present state of each lane.
+    /// The present state of each lane (consumer) of the worker.
     pub fn lanes(&self) -> Vec<LaneSnapshot> {
         self.lane_statuses.iter().map(|lane_status| lane_status.state()).collect()
     }
 
-    /// The number of connections to MySQL that were opened.
+    /// The number of MySQL connections that the worker has opened since its start, including closed ones.
     pub fn mysql_connections(&self) -> u64 {
         self.sessions.opened()
     }
 }
 
-/// A worker as other tasks see it.
+/// The access of other tasks, such as the admin server, to the state of a worker.
 #[derive(Debug)]
 pub struct View {
     settings: ProcessSettings,
@@ -71,7 +71,7 @@ pub struct View {
     parts: OnceLock<Parts>,
 }
 
-/// The phase of a worker's life.
+/// The phase of a worker: starting, running or stopping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
@@ -83,7 +83,7 @@ pub enum Phase {
     Stopping,
 }
 
-/// The JSON that a worker reports about itself.
+/// The report of a worker about itself, for JSON output.
 #[derive(Debug, Serialize)]
 pub struct WorkerView {
     name: String,
@@ -126,33 +126,34 @@ struct LaneView {
 }
 
 impl View {
-    /// Creates the view of a worker that has not begun to work. `stop` ends the worker, and `pause_switch` stops its
-    /// reading.
+    /// Creates the view of a worker that has not started yet. Cancelling `stop` ends the worker, and `pause_switch`
+    /// stops its reading of entries.
     pub fn new(settings: &ProcessSettings, stop: CancellationToken, pause_switch: Arc<PauseSwitch>) -> Self {
         Self { settings: settings.clone(), began: Instant::now(), stop, pause_switch, parts: OnceLock::new() }
     }
 
-    /// Publishes the parts, because the worker has begun to work.
+    /// Lets other tasks read the connections, lane (consumer) states and counters of this worker. The worker has
+    /// already started.
     pub fn open(&self, parts: Parts) {
         self.parts.get_or_init(|| parts);
     }
 
-    /// The settings of the worker.
+    /// The settings of this worker and its partition.
     pub fn settings(&self) -> &ProcessSettings {
         &self.settings
     }
 
-    /// The tag of the worker's partition; None in a system without partitions.
+    /// The tag of the worker's partition. None: the system has no partitions.
     pub fn tag(&self) -> Option<&str> {
         self.settings.system.partition().tag()
     }
 
-    /// The pause switch, which can keep the worker from reading.
+    /// The pause switch, which can stop the worker from reading entries.
     pub fn pause_switch(&self) -> &Arc<PauseSwitch> {
         &self.pause_switch
     }
 
-    /// The parts of the worker. None: it has not begun to work.
+    /// The connections, lane (consumer) states and counters of the worker. None: the worker has not started yet.
     pub fn parts(&self) -> Option<&Parts> {
         self.parts.get()
     }
@@ -162,7 +163,7 @@ impl View {
         self.stop.clone()
     }
 
-    /// The present phase of the worker.
+    /// The present phase of the worker: starting, running or stopping.
     pub fn phase(&self) -> Phase {
         match self.parts() {
             _ if self.stop.is_cancelled() => Phase::Stopping,
@@ -171,12 +172,12 @@ impl View {
         }
     }
 
-    /// Whether a lane has stayed in one activity for too long.
+    /// Whether a lane (a consumer within the worker) is stuck: it has stayed in one activity for too long.
     pub fn is_stuck(&self, lane: &LaneSnapshot) -> bool {
         !lane.activity.may_last() && lane.lasting > self.settings.worker.stuck_after
     }
 
-    /// The parts that are stuck, one sentence for each.
+    /// One sentence for each stuck lane (consumer) of the worker, and for a stuck circuit breaker.
     pub fn stuck(&self) -> Vec<String> {
         let Some(parts) = self.parts() else { return Vec::new() };
         let lanes = parts.lanes();
@@ -186,15 +187,15 @@ impl View {
         let bound = self.settings.worker.stuck_after + self.settings.worker.lane.backoff_max;
         if let Some(silent) = parts.breaker.silent_for().filter(|silent| *silent > bound) {
             stuck.push(format!(
-                "the breaker is open and has not probed the store for {:.1} s",
+                "Redis or MySQL is unavailable, and the worker has not checked this store for {:.1} s",
                 silent.as_secs_f64()
             ));
         }
         stuck
     }
 
-    /// Whether the worker takes orders: all lanes have started, and no store is away. A pause does not count, because
-    /// an operator wants it.
+    /// Whether the worker is ready for orders: all its consumers have started, and both stores are available. A paused
+    /// worker is also ready.
     pub fn takes_orders(&self) -> bool {
         self.phase() == Phase::Running
             && self.parts().is_some_and(|parts| {
@@ -203,13 +204,13 @@ impl View {
             })
     }
 
-    /// Logs the state of every lane and the reasons why it does not read.
+    /// Logs the pauses of the worker and the state of every lane (consumer).
     pub fn tell_lanes(&self) {
         for held in self.pause_switch.active() {
             tracing::info!(reason = held.reason, lasting_ms = millis(held.lasting()), "the worker is paused");
         }
         let Some(parts) = self.parts() else {
-            tracing::info!("no lanes yet: the worker is starting");
+            tracing::info!("the worker is starting, and has no lanes (consumers) yet");
             return;
         };
         for lane in parts.lanes() {
@@ -224,7 +225,7 @@ impl View {
         }
     }
 
-    /// The report of the worker about itself.
+    /// Creates the report of the worker about itself.
     pub fn worker(&self) -> WorkerView {
         let parts = self.parts();
         let lanes = parts.map(Parts::lanes).unwrap_or_default();
@@ -270,7 +271,7 @@ fn pause(held: &ActivePause) -> PauseView {
 
 fn stuck_lane(lane: &LaneSnapshot) -> String {
     format!(
-        "lane {} has been {} for {:.1} s, with {} entries in progress",
+        "lane {} has had the activity {} for {:.1} s, with {} entries in progress",
         lane.consumer,
         lane.activity.word(),
         lane.lasting.as_secs_f64(),

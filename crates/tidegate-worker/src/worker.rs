@@ -29,7 +29,7 @@ use crate::{
     view::Parts,
 };
 
-/// The sessions with MySQL that the workers of a process share.
+/// The MySQL sessions, and the ledger (the code that writes orders), which the workers of a process share.
 #[derive(Clone, Debug)]
 pub struct SharedMySql {
     sessions: Sessions,
@@ -41,7 +41,7 @@ pub struct SharedMySql {
 }
 
 impl SharedMySql {
-    /// Creates the sessions without connecting: a worker waits until MySQL is up.
+    /// Creates the MySQL sessions without connecting, so that a worker can start and wait until MySQL answers.
     ///
     /// # Errors
     /// Fails if the URL is invalid, which the check of the configuration rules out.
@@ -58,13 +58,13 @@ impl SharedMySql {
         Ok(Self { sessions, for_lookups, for_lanes, ledger })
     }
 
-    /// Watches for a better MySQL node, for ever.
+    /// Checks repeatedly whether the process should use another MySQL node, without end.
     pub async fn watch(&self) {
         Box::pin(self.sessions.watch()).await;
     }
 }
 
-/// The worker of one partition: it is connected and holds its name, and it has not begun to read.
+/// A worker that is connected and has reserved its name, but has not begun to read the entries of its partition.
 pub struct Worker {
     name: Name,
     probe: Probe,
@@ -75,13 +75,13 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// The parts that other tasks may read while the worker works.
+    /// The connections, lane (consumer) states and counters that other tasks may read while the worker works.
     #[must_use]
     pub fn parts(&self) -> &Parts {
         &self.parts
     }
 
-    /// Works until `stop`, and then finishes the work in progress.
+    /// Runs the worker until `stop` is cancelled. Then the worker finishes its work in progress.
     ///
     /// # Errors
     /// Fails with [`NameTaken`] if another process has taken the name, after a stop in good order. Also fails if a

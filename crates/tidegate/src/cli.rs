@@ -55,29 +55,29 @@ use crate::{
     exit::{EXIT_CODES_HELP, FailureOutput},
 };
 
-/// Writes orders that Redis admitted into MySQL: entries are delivered at least once, each order is written exactly
+/// Writes the orders that Redis admits to MySQL: entries are delivered at least once, each order is written exactly
 /// once
 #[derive(Debug, Parser)]
 #[command(name = "tidegate", version, after_help = EXIT_CODES_HELP, arg_required_else_help = true)]
 pub struct Cli {
-    /// The command that the caller typed.
+    /// The command that the user typed.
     #[command(subcommand)]
     pub command: Command,
-    /// The flags that change the configuration.
+    /// The flags that change the configuration for this command.
     #[command(flatten)]
     pub config: ConfigArgs,
 }
 
-/// The commands of the program, in the order of its help. `help.rs` names the groups.
+/// The commands of the program, in the order of `tidegate --help`.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Put a voucher on sale, show it, change its stock, or end its sale
     #[command(subcommand)]
     Voucher(VoucherCommand),
-    /// Sell the vouchers of several regions under common limits
+    /// Sell the vouchers of several regions under shared limits
     #[command(subcommand)]
     Campaign(CampaignCommand),
-    /// Set, list or remove limits on how much a buyer may order in a time window
+    /// Set, list or remove limits on how much a buyer may order within a time, such as a day
     #[command(subcommand)]
     Limit(LimitCommand),
     /// Place one order, as a producer does
@@ -85,47 +85,47 @@ pub enum Command {
     /// Show, find and count orders, or record events such as payments
     #[command(subcommand)]
     Order(OrderCommand),
-    /// Show how far the workers are behind, the consumers, and the stocks
+    /// Show the backlog of the workers, the consumers, and the stocks
     Status(StatusArgs),
-    /// Watch the stream, the consumers, the lanes and the stocks live on a terminal
+    /// Watch the stream, its consumers, the workers, and the stocks live on a terminal
     Top(TopArgs),
     /// Check the servers and the settings, and show how to fix each problem
     Doctor(DoctorArgs),
-    /// Check every order in both stores: is one lost, duplicated or oversold?
+    /// Check in Redis and MySQL that no order is lost, duplicated or oversold
     Audit(AuditArgs),
     /// Show which operator ran which command
     Log(LogArgs),
-    /// Write entries of the stream as JSON lines, for replay --file
+    /// Write entries of the stream as JSON lines, for tidegate replay --file
     Export(ExportArgs),
     /// Pause the sale of one voucher or of all vouchers, or pause the workers
     Pause(PauseArgs),
-    /// Resume paused sales or workers, or let unpaid orders expire again after a store lost data
+    /// Resume paused sales or workers, or let unpaid orders expire again after Redis or MySQL lost data
     Resume(ResumeArgs),
-    /// Delete old stream entries, refusals, events and dead letters that no order needs any more
+    /// Delete old stream entries, refused orders, events of orders, and dead letters that are not needed any more
     Prune(PruneArgs),
     /// Create the MySQL tables, or upgrade the ones that exist
     Migrate(MigrateArgs),
     /// Show the partitions, or change their list
     #[command(subcommand)]
     Partitions(PartitionsCommand),
-    /// Compare each order in Redis and MySQL during a sale, and repair the differences on request
+    /// Compare the orders in Redis with the orders in MySQL, also during a sale, and repair differences on request
     Reconcile(ReconcileArgs),
     /// Restore the data of vouchers in Redis from MySQL, the stream and the dead letters
     Rebuild(RebuildArgs),
-    /// Process entries of the stream or of a file again; orders that exist stay unchanged
+    /// Process entries of the stream or of a file again; orders that are in MySQL stay unchanged
     Replay(ReplayArgs),
-    /// Show entries that were read and not acknowledged, or bury them
+    /// Show entries that were read and not acknowledged, or move them to the dead letters
     #[command(subcommand)]
     Pending(PendingCommand),
-    /// List the consumers of the stream, hand over the entries of dead ones, or remove them
+    /// List the consumers of the stream, hand over the entries of dead consumers, or remove these consumers
     #[command(subcommand)]
     Consumers(ConsumersCommand),
     /// Show dead letters, requeue them, cancel their orders, or delete them
     #[command(subcommand)]
     Dead(DeadCommand),
-    /// Write the orders of the stream to MySQL until a signal stops it
+    /// Write the orders of the stream to MySQL, until a signal stops the process
     Worker(WorkerArgs),
-    /// Admit orders over HTTP until a signal stops it, for applications without a Redis client
+    /// Admit orders over HTTP for applications without a Redis client, until a signal stops the process
     Gate(GateArgs),
     /// Check whether the worker on this machine or in this container is alive or ready
     Probe(ProbeArgs),
@@ -140,9 +140,9 @@ pub enum Command {
 pub enum VoucherCommand {
     /// Put a voucher on sale: create its MySQL row, then its Redis keys
     Load(VoucherLoadArgs),
-    /// Show the state of a voucher in Redis and in MySQL
+    /// Show the stock, times and orders of a voucher in Redis and in MySQL
     Show(VoucherShowArgs),
-    /// Check whether a user would be admitted now, and if not, which rule refuses the order
+    /// Check whether a user would be admitted now, or which rule refuses the order
     Check(VoucherCheckArgs),
     /// Add units to a voucher that is on sale, in MySQL and Redis
     Add(StockAddArgs),
@@ -150,7 +150,7 @@ pub enum VoucherCommand {
     Take(StockTakeArgs),
     /// Move units from one region of a campaign to another, in MySQL and Redis
     Transfer(StockTransferArgs),
-    /// End the sale of a voucher for good, in MySQL and Redis, or remove its Redis keys afterwards
+    /// End the sale of a voucher forever, in MySQL and Redis, or remove the Redis keys of an ended sale
     Delist(VoucherDelistArgs),
 }
 
@@ -166,7 +166,7 @@ pub enum CampaignCommand {
 /// The commands for buying limits.
 #[derive(Debug, Subcommand)]
 pub enum LimitCommand {
-    /// Set a limit: how much a buyer may order in a time window
+    /// Set a limit: how much a buyer may order within a time, such as a day
     Set(LimitSetArgs),
     /// List the limits of a voucher or a campaign
     List(LimitListArgs),
@@ -177,7 +177,7 @@ pub enum LimitCommand {
 /// The commands for orders and their events.
 #[derive(Debug, Subcommand)]
 pub enum OrderCommand {
-    /// Show everything that both stores hold of an order, its state, and what to do next
+    /// Show all data of an order in both stores, its state, and what to do next
     Show(OrderShowArgs),
     /// Find the orders of a user or a voucher, in every state
     Find(OrderFindArgs),
@@ -185,7 +185,7 @@ pub enum OrderCommand {
     Wait(OrderWaitArgs),
     /// Append an event to orders: paid, cancelled, used or refunded
     Event(OrderEventArgs),
-    /// Count orders by day or hour, and compare with the number of order ids that were handed out
+    /// Count orders by day or hour, and compare the counts with the number of order ids that were created
     Count(OrderCountArgs),
     /// Cancel the overdue unpaid orders of a voucher, so that their units are on sale again
     ReleaseUnpaid(OrderReleaseUnpaidArgs),
@@ -205,18 +205,18 @@ pub enum PendingCommand {
 /// The commands for consumers of the stream.
 #[derive(Debug, Subcommand)]
 pub enum ConsumersCommand {
-    /// List the consumers: which are alive, and how many entries each holds
+    /// List the consumers: the process and the number of pending entries of each consumer
     List(ConsumersListArgs),
-    /// Hand the entries of dead consumers to living workers now; with --remove, remove the consumers afterwards
+    /// Hand the entries of dead consumers to living workers now; with --remove, then remove the dead consumers
     Drain(ConsumersDrainArgs),
 }
 
 /// The commands for the partitions of a system.
 #[derive(Debug, Subcommand)]
 pub enum PartitionsCommand {
-    /// Change the list of partitions, in a quiet hour
+    /// Change the list of partitions while all sales are paused
     Change(PartitionsChangeArgs),
-    /// Show each partition, and whether all of them keep the same list
+    /// Show each partition, and whether all partitions store the same list of partitions
     Show(PartitionsShowArgs),
 }
 
@@ -225,20 +225,20 @@ pub enum PartitionsCommand {
 pub enum DeadCommand {
     /// Count dead letters by reason and voucher, and list the newest
     List(DeadListArgs),
-    /// Show everything that a dead letter holds
+    /// Show one dead letter with its reason, history and fields
     Show(DeadShowArgs),
     /// Put dead letters back into the stream, with their history
     Requeue(DeadRequeueArgs),
     /// Cancel the orders of dead letters: their units are on sale again, and their users may order again
     Cancel(DeadCancelArgs),
-    /// Delete dead letters that hold no units to release
+    /// Delete dead letters whose orders have no units to give back
     Drop(DeadDropArgs),
     /// Write dead letters as JSON lines
     Export(DeadExportArgs),
 }
 
 impl Command {
-    /// Where a failure is reported: in the log of a service, or to the person who typed the command.
+    /// The output for a failure of the command: the log of a service, or stderr for the person who typed the command.
     pub fn failure_output(&self) -> FailureOutput {
         match self {
             Self::Worker(_) | Self::Gate(_) => FailureOutput::Log,
@@ -246,7 +246,7 @@ impl Command {
         }
     }
 
-    /// Whether the command draws on the whole terminal, where log lines would damage the picture.
+    /// Whether the command draws on the whole terminal, so that log lines would damage the view.
     pub fn is_drawn(&self) -> bool {
         matches!(self, Self::Top(_))
     }

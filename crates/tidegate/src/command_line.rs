@@ -1,8 +1,8 @@
-//! Commands that are printed for the reader to type. Pasted into the same shell, they work as they are.
+//! Command lines that are printed for operators to type. They work unchanged if they are pasted into the same shell.
 
 use std::{fmt, path::PathBuf};
 
-/// A command of this program, without the flags of the configuration.
+/// A command of this program to show to an operator, without the flags of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommandLine {
     words: Vec<String>,
@@ -15,18 +15,19 @@ impl CommandLine {
         Self { words: name.split_whitespace().map(str::to_owned).collect(), append_to: None }
     }
 
-    /// Returns the command with one more word.
+    /// Returns the command with one more word at its end.
     pub fn word(mut self, word: impl ToString) -> Self {
         self.words.push(word.to_string());
         self
     }
 
-    /// Returns the command with a last word that is an operand, even if it looks like a flag.
+    /// Returns the command with a last argument that is no flag, such as an id. A value that begins with `-` is not
+    /// read as a flag either.
     pub fn operand(self, word: &str) -> Self {
         self.switch("--", word.starts_with('-')).word(word)
     }
 
-    /// Returns the command with a flag and its value, if there is a value.
+    /// Returns the command with a flag and its value, or unchanged if there is no value.
     pub fn flag(mut self, flag: &str, value: Option<impl ToString>) -> Self {
         if let Some(value) = value {
             add_flag(&mut self.words, flag, value.to_string());
@@ -34,18 +35,19 @@ impl CommandLine {
         self
     }
 
-    /// Returns the command with a flag that has no value, if it is set.
+    /// Returns the command with a flag that has no value, or unchanged if the flag is not set.
     pub fn switch(self, flag: &str, is_set: bool) -> Self {
         if is_set { self.word(flag) } else { self }
     }
 
-    /// Returns the command with its output appended to this file.
+    /// Returns the command line with a redirection that appends the output to this file.
     pub fn append_to(mut self, path: Option<PathBuf>) -> Self {
         self.append_to = path;
         self
     }
 
-    /// The line to paste: `program`, the flags of its configuration, and the command, quoted where a shell needs it.
+    /// The command line for an operator to paste: `program`, the flags of the configuration, and the command, quoted
+    /// for a shell.
     pub fn pasted_after(&self, program: &str, configuration: &[String]) -> String {
         let words = configuration.iter().chain(&self.words).map(String::as_str);
         let line = [program].into_iter().chain(words).map(quoted).collect::<Vec<_>>().join(" ");
@@ -69,7 +71,8 @@ impl fmt::Display for CommandLine {
     }
 }
 
-/// Adds a flag with its value. A value that looks like a flag is joined by `=`, because clap would take it for a flag.
+/// Adds a flag with its value. If the value looks like a flag, the two are joined by `=`, because clap would read the
+/// value as a flag.
 pub fn add_flag(words: &mut Vec<String>, flag: &str, value: String) {
     if value.starts_with('-') {
         words.push(format!("{flag}={value}"));

@@ -22,28 +22,29 @@ use crate::command_line::add_flag;
 /// The variable that names the configuration file, as `--config` does.
 const CONFIG_VARIABLE: &str = "TIDEGATE_CONFIG";
 
-/// The flags that change the configuration. They come before or after the command.
+/// The flags that change the configuration, which may come before or after the command.
 #[derive(Args, Clone, Debug, Default)]
 pub struct ConfigArgs {
-    /// Configuration file (TOML); needs only the settings that differ from the defaults [env: TIDEGATE_CONFIG]
+    /// The configuration file (TOML), with the settings that differ from the defaults [env: TIDEGATE_CONFIG]
     #[arg(long, global = true, value_name = "FILE", help_heading = "Configuration")]
     pub config: Option<PathBuf>,
-    /// Redis: redis://, rediss://, redis-sentinel://, redis-cluster://, redis+unix:// [env: TIDEGATE_REDIS_URL]
+    /// URL of Redis: redis://, rediss://, redis-sentinel://, redis-cluster://, redis+unix:// [env: TIDEGATE_REDIS_URL]
     #[arg(long, global = true, value_name = "URL", help_heading = "Configuration")]
     pub redis_url: Option<SecretArg>,
-    /// MySQL or MariaDB: mysql://user:password@host:port/database [env: TIDEGATE_MYSQL_URL]
+    /// URL of MySQL or MariaDB: mysql://user:password@host:port/database [env: TIDEGATE_MYSQL_URL]
     #[arg(long, global = true, value_name = "URL", help_heading = "Configuration")]
     pub mysql_url: Option<SecretArg>,
-    /// Only the partition with this tag of stream.partitions
+    /// Run the command only on the partition with this tag (see the setting stream.partitions)
     #[arg(long, global = true, value_name = "TAG", help_heading = "Configuration")]
     pub partition: Option<String>,
-    /// Any other setting, may be given several times; `tidegate config` lists all settings
+    /// Change any setting. You can give --set several times; `tidegate config` lists all settings
     #[arg(long, global = true, value_name = "KEY=VALUE", help_heading = "Configuration")]
     pub set: Vec<SecretArg>,
 }
 
 impl ConfigArgs {
-    /// The flags as they can be typed again, and the names of those that are left out, because they may hold a secret.
+    /// The configuration flags that may be shown to an operator, and the names of flags that are left out because they
+    /// may contain a secret.
     pub fn without_secrets(&self) -> (Vec<String>, Vec<String>) {
         let (mut typed, mut hidden) = (Vec::new(), Vec::new());
         if let Some(path) = &self.config {
@@ -74,7 +75,7 @@ impl ConfigArgs {
     }
 }
 
-/// The value of a flag that may hold a password; its `Debug` hides all of it.
+/// The value of a flag that may contain a password. `Debug` shows nothing of the value.
 #[derive(Clone)]
 pub struct SecretArg(String);
 
@@ -96,12 +97,13 @@ impl fmt::Debug for SecretArg {
     }
 }
 
-/// A mistake in the configuration, and where it was made.
+/// A mistake in the configuration, and the file, variable or flag that contains the mistake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigProblem {
-    /// The source: `file x.toml`, `variable TIDEGATE_...`, `flag --set` or `default`.
+    /// The file, variable or flag that contains the mistake: `file x.toml`, `variable TIDEGATE_...`, `flag --set` or
+    /// `default`.
     pub place: String,
-    /// The description of the mistake, and what would be right; never a secret.
+    /// The description of the mistake and of a correct value. It never contains a secret.
     pub what: String,
 }
 
@@ -119,16 +121,16 @@ impl fmt::Display for InvalidConfig {
     }
 }
 
-/// The effective configuration of the program.
+/// The settings that the program uses, after merging defaults, a file, variables and flags.
 #[derive(Debug)]
 pub struct Config {
-    /// The settings as types, for the program.
+    /// The settings as typed values, which the program uses.
     pub settings: Settings,
     layers: Layers,
 }
 
 impl Config {
-    /// Merges defaults, file, variables and flags, and checks the result.
+    /// Merges the default values, the file, the variables and the flags, and checks the resulting settings.
     ///
     /// # Errors
     /// All problems of all layers.
@@ -168,13 +170,13 @@ impl Config {
         if problems.is_empty() { Ok(Self { settings, layers }) } else { Err(InvalidConfig(problems)) }
     }
 
-    /// The effective configuration as TOML, with the source of each value and with secrets hidden.
+    /// The settings that the program uses, as TOML, with the source of each value and with secrets hidden.
     #[must_use]
     pub fn to_toml(&self) -> String {
         show::toml(&self.layers)
     }
 
-    /// The effective configuration as JSON: `{section: {key: {value, source}}}`.
+    /// The settings that the program uses, as JSON: `{section: {key: {value, source}}}`.
     #[must_use]
     pub fn to_json(&self) -> serde_json::Value {
         show::json(&self.layers)

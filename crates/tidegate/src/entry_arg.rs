@@ -8,11 +8,11 @@ use tidegate_stream::EntryId;
 
 use crate::exit::WrongUsage;
 
-/// An entry, and the partition that was typed with it.
+/// An entry id that the user typed, with the tag of the entry's partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EntryArg {
     tag: Option<String>,
-    /// The id of the entry in the stream of that partition.
+    /// The id of the entry in the stream of its partition.
     pub id: EntryId,
 }
 
@@ -34,19 +34,19 @@ impl fmt::Display for EntryArg {
     }
 }
 
-/// Returns the ids without their partitions.
+/// Returns the ids of the entries, without the tags of their partitions.
 pub fn ids(entries: &[EntryArg]) -> Vec<EntryId> {
     entries.iter().map(|entry| entry.id).collect()
 }
 
-/// The partition that all of these entries are in, or the whole system if no entry is named.
+/// The partition that contains all these entries, or the whole system if there are no entries.
 ///
 /// # Errors
-/// When they are in several partitions, or in one that is not named or does not exist.
+/// When the entries are in several partitions, or their partition is not given or does not exist.
 pub fn partition_of(entries: &[EntryArg], system: &System) -> anyhow::Result<System> {
     let Some(first) = entries.first() else { return Ok(system.clone()) };
     if entries.iter().any(|entry| entry.tag != first.tag) {
-        let why = "the entries are in several partitions: type the command once for each";
+        let why = "the entries are in several partitions: run the command once for each partition";
         return Err(WrongUsage(why.to_owned()).into());
     }
     match &first.tag {
@@ -54,7 +54,8 @@ pub fn partition_of(entries: &[EntryArg], system: &System) -> anyhow::Result<Sys
         None if system.partitions().len() == 1 => Ok(system.clone()),
         None => {
             let tags = system.common().partition().tags().join(", ");
-            let why = format!("which partition is {first} in? Type TAG/{first}; there are: {tags}");
+            let why =
+                format!("the partition of entry {first} is missing: type TAG/{first} with a TAG of {tags}");
             Err(InvalidInput(why).into())
         }
     }

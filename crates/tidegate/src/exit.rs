@@ -17,39 +17,39 @@ pub const EXIT_CODES_HELP: &str = "\
 Exit codes:
   0  done; the answer is yes
   1  the answer is no: order refused, event rejected or not recorded in time, audit failed,
-     both stores differ, doctor found errors, voucher is on sale already, migration refused,
-     partitions not changed; no such order, entry or letter; worker not alive or not ready;
-     a question was answered with no; there is no sale to pause, or only other pauses are
-     left to resume; a living worker has the entry in progress.
+     Redis and MySQL differ, doctor found errors, voucher is on sale already, migration
+     refused, partitions not changed; no such order, entry or dead letter; worker not alive
+     or not ready; you answered a question with no; there is no sale to pause or to resume;
+     a living worker has the entry in progress.
      Or a part of the work is left: letters, pending entries, consumers, locked entries. The
-     command gives the reason for each. If the same command can succeed later, it prints it
-  2  wrong usage or configuration; or a question, but no terminal and no --yes
-  3  failed: a store could not be reached, or something unexpected happened. If a part was
-     done by then, the command prints which, and how to continue
-  4  worker: ended with a batch in progress, by the stop deadline or a second signal (it stays
-     pending, nothing is lost); gate: ended likewise, with clients unanswered (they may retry)
+     command prints the reasons. If you can run it again later, it prints the command line
+  2  wrong usage or configuration; or a question without a terminal and without --yes
+  3  failed: a store could not be reached, or an unexpected error occurred. If a part of the
+     work was done, the command prints this part, and how to continue
+  4  worker: stop deadline or second signal with a batch in progress (it stays pending,
+     nothing is lost); gate: the same with unanswered clients (they may retry)
   5  worker: another live worker has this name
-  6  stopped by a signal before all was done; by a second one, in the middle of a step. The
-     command prints how far it got and how to continue
+  6  stopped by a signal before all work was done. A second signal stops the command at once,
+     in the middle of a step. The command prints what it has done and how to continue
   7  order wait: the order was refused
   8  order wait: the order was cancelled or refunded, or released before it was written
   9  order wait: the order was not paid in time, and has expired
   10 order wait: the order is among the dead letters
-  11 order wait: the time was over, and the order was still waiting
-  12 unknown: a partition or MySQL shard gave no answer; the output is true of the others.
-     admit: the order is admitted, but gate.wait_replicas replicas are not known to have it:
+  11 order wait: the order was still waiting when the time ended
+  12 unknown: a partition or MySQL shard gave no answer, and is missing in the output.
+     admit: the order is admitted, but too few replicas (gate.wait_replicas) confirmed it:
      run the command again with the same --order";
 
-/// How a command ended, with its exit code.
+/// The way in which a command ended, with its exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
     /// The command is done; where a question was asked, the answer is yes.
     Ok = 0,
-    /// The answer is no, or a part of the work is left.
+    /// The answer of the command is no, or a part of the work is left.
     No = 1,
     /// Wrong usage or configuration; clap uses the same code.
     Usage = 2,
-    /// A store could not be reached, or something unexpected happened.
+    /// A store could not be reached, or an unexpected error occurred.
     Failed = 3,
     /// The worker ended with a batch in progress, because the stop deadline passed or a second signal came. Or a gate
     /// ended in this way, with clients unanswered.
@@ -66,22 +66,22 @@ pub enum Exit {
     OrderExpired = 9,
     /// The order that `order wait` waited for is among the dead letters.
     OrderDead = 10,
-    /// The order that `order wait` waited for has not arrived in time.
+    /// The order that `order wait` waited for did not reach the state in time.
     TimeOver = 11,
     /// A partition of the system gave no answer.
     Unknown = 12,
 }
 
-/// Where a failure is reported.
+/// The place where a failure is reported: the log or stderr.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailureOutput {
-    /// In the log, in its format, because programs read it.
+    /// The failure is a line in the log, in the format of the log.
     Log,
-    /// To the person who typed the command: plain text on stderr.
+    /// The failure is plain text on stderr, for the person who typed the command.
     Person,
 }
 
-/// Arguments that contradict each other in a way that clap cannot check.
+/// The error for arguments that contradict each other in a way that clap cannot check.
 #[derive(Debug, thiserror::Error)]
 pub struct WrongUsage(pub String);
 
@@ -91,7 +91,7 @@ impl fmt::Display for WrongUsage {
     }
 }
 
-/// Reports a failure, once, and turns the outcome into the exit code.
+/// Reports a failure of the command, and converts the result of the command to the exit code.
 pub fn finish(outcome: anyhow::Result<Exit>, failure_output: FailureOutput) -> ExitCode {
     let exit = outcome.unwrap_or_else(|error| {
         report(&error, failure_output);
@@ -103,13 +103,13 @@ pub fn finish(outcome: anyhow::Result<Exit>, failure_output: FailureOutput) -> E
 /// The time for which a finished process waits for its own threads.
 const THREADS_END_WITHIN: Duration = Duration::from_secs(2);
 
-/// Stops the background tasks and the runtime. A thread that does not end in time is abandoned: the process ends
-/// without its work.
+/// Stops the background tasks and the runtime. If a thread does not end in time, the process exits without waiting for
+/// the thread.
 pub fn shut_down(runtime: Runtime) {
     let began = Instant::now();
     runtime.shutdown_timeout(THREADS_END_WITHIN);
     if began.elapsed() >= THREADS_END_WITHIN {
-        tracing::warn!(waited = ?THREADS_END_WITHIN, "a thread has not ended in time: the process exits without it");
+        tracing::warn!(waited = ?THREADS_END_WITHIN, "a thread has not ended in time: the process exits anyway");
     }
 }
 

@@ -2,8 +2,8 @@
 
 use clap::Command;
 
-/// Wraps the text after the options of a command, and of all its subcommands, at the width of the terminal. Without
-/// this, lines that are longer than the terminal would leave a few words alone on the next one.
+/// Joins the lines of the text after the options, for a command and all its subcommands, so that clap can wrap the text
+/// at the width of the terminal.
 pub fn filled(command: Command) -> Command {
     let text = command.get_after_help().map(|text| paragraphs(&text.to_string()));
     let command = match text {
@@ -33,8 +33,8 @@ fn paragraphs(text: &str) -> String {
 const GROUPS: [(&str, &str); 5] =
     [("Sell", "voucher"), ("Look", "order"), ("Change", "pause"), ("Repair", "reconcile"), ("Run", "worker")];
 
-/// Lists the commands of the program in groups. clap has no headings for commands, so this function makes the list and
-/// hides the one of clap.
+/// Lists the commands of the program in groups in the help text. clap has no headings for commands, so this function
+/// hides clap's list and adds another list.
 pub fn grouped(command: Command) -> Command {
     let (header, literal) = (*command.get_styles().get_header(), *command.get_styles().get_literal());
     let list = command.clone().help_template("{subcommands}").render_help().ansi().to_string();

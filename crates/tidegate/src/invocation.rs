@@ -12,7 +12,7 @@ use crate::{
 
 static CURRENT: OnceLock<Invocation> = OnceLock::new();
 
-/// A parsed command line, without secrets.
+/// The command line of this process after parsing, without secrets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Invocation {
     /// The program as it was typed: if it is in no folder of `PATH`, a shell would not find its bare name.
@@ -28,19 +28,20 @@ pub struct Invocation {
 }
 
 impl Invocation {
-    /// Builds the invocation from `matches`, which `command` has parsed.
+    /// Creates the invocation from `matches`, the result of parsing the command line with `command`.
     pub fn new(program: String, config: &ConfigArgs, command: &Command, matches: &ArgMatches) -> Self {
         let (configuration, hidden) = config.without_secrets();
         let (command, arguments) = command_and_arguments(command, matches);
         Self { program, configuration, hidden, command, arguments }
     }
 
-    /// Makes this invocation the one of the process. Only the first call has an effect.
+    /// Stores this command line as the command line of the process. Only the first call has an effect.
     pub fn make_current(self) {
         let _first = CURRENT.set(self);
     }
 
-    /// The invocation of this process. If `main` set none, as in a test, it is a bare `tidegate`.
+    /// The command line of this process. If `main` has not stored one, as in a test, this is `tidegate` without
+    /// arguments.
     pub fn current() -> &'static Self {
         CURRENT.get_or_init(|| Self {
             program: "tidegate".to_owned(),
@@ -51,38 +52,41 @@ impl Invocation {
         })
     }
 
-    /// The arguments, quoted for a shell.
+    /// The arguments of the command, quoted for a shell.
     pub fn quoted_arguments(&self) -> String {
         let words = self.arguments.iter();
         let quoted = words.map(|word| shlex::try_quote(word).unwrap_or_else(|_| word.into()));
         quoted.collect::<Vec<_>>().join(" ")
     }
 
-    /// The same command, to be typed once more.
+    /// The command line with which an operator can repeat this command.
     pub fn again(&self) -> CommandLine {
         self.arguments.iter().fold(CommandLine::new(&self.command), CommandLine::word)
     }
 
-    /// The line to paste for another command of this program, with the same configuration.
+    /// The command line for an operator to paste: a command of this program, with the configuration flags of this
+    /// process.
     pub fn line(&self, command: &CommandLine) -> String {
         command.pasted_after(&self.program, &self.configuration)
     }
 
-    /// The line to paste for a command that begins with `tidegate`. Any other command stays as it is.
+    /// The command line for an operator to paste: adds the configuration flags to a command that begins with
+    /// `tidegate`. Any other command stays unchanged.
     pub fn complete(&self, command: &str) -> String {
         let Some(rest) = command.strip_prefix("tidegate ") else { return command.to_owned() };
         format!("{} {rest}", self.line(&CommandLine::new("")))
     }
 
-    /// A note about the flags that are missing in these lines.
+    /// The note which says that printed command lines lack some flags, because the values of these flags may be secret.
     pub fn note(&self) -> Option<String> {
         let hidden = self.hidden.join(" and ");
-        (!hidden.is_empty())
-            .then(|| format!("Add the same {hidden}: not shown here, because it may hold a password."))
+        (!hidden.is_empty()).then(|| {
+            format!("Add the same {hidden}: the value is not shown, because it may hold a password.")
+        })
     }
 }
 
-/// The account at this host, USER@HOST. Under sudo, it is the account that called sudo.
+/// The account that runs the program, as USER@HOST. Under sudo, it is the account that called sudo.
 pub fn account() -> String {
     let of_process = || User::from_uid(Uid::current()).ok().flatten().map(|user| user.name);
     let user = std::env::var("SUDO_USER").ok().or_else(of_process);

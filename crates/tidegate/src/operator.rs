@@ -25,16 +25,16 @@ use crate::{
     output::{OutputArgs, print_note},
 };
 
-/// The flags of every command that changes something.
+/// The flags of every command that changes data.
 #[derive(Args, Clone, Debug)]
 pub struct ChangeArgs {
     /// Print what the command would do, and change nothing
     #[arg(long)]
     dry_run: bool,
-    /// Do not ask; required if there is no terminal to ask on
+    /// Do not ask for confirmation; required if there is no terminal
     #[arg(long, short)]
     yes: bool,
-    /// Your name, for `tidegate log`; USER@HOST by default
+    /// Your name as `tidegate log` shows it; by default USER@HOST
     #[arg(long = "as", value_name = "NAME")]
     name: Option<String>,
     #[command(flatten)]
@@ -52,17 +52,18 @@ impl ChangeArgs {
         self.dry_run
     }
 
-    /// How the command prints what it finds, plans and does.
+    /// The output arguments, which say how the command prints plans and reports.
     pub fn output(&self) -> OutputArgs {
         self.output
     }
 
-    /// Adds to `command` those of these flags that were given.
+    /// Adds the flags that were given to `command`.
     fn add_to(&self, command: CommandLine) -> CommandLine {
         self.output.add_to(command.switch("--yes", self.yes).flag("--as", self.name.as_ref()))
     }
 
-    /// Whether an operator reads the plan before anything is done. Then the plan may say more than the work needs.
+    /// Whether an operator reads the plan before the work begins. If so, the plan may contain details that the work does
+    /// not need.
     pub fn is_plan_read(&self) -> bool {
         self.dry_run || !self.yes
     }
@@ -70,7 +71,7 @@ impl ChangeArgs {
 
 /// A plan that can be shown to people.
 pub trait PlanText: Plan {
-    /// The work that would be done, and why other parts are left out.
+    /// The text about the work that would be done, and why other work is left out.
     fn text(&self) -> String;
 
     /// Warnings for an operator who does not read the plan before it is carried out.
@@ -81,10 +82,10 @@ pub trait PlanText: Plan {
 
 /// A report that can be shown to people.
 pub trait ReportText: Report {
-    /// The work that was done.
+    /// The text about the work that was done.
     fn text(&self) -> String;
 
-    /// The command for the rest of the work, without the flags of [`ChangeArgs`]. None: the same command again.
+    /// The command line for the rest of the work, without the flags of [`ChangeArgs`]. None: the same command line.
     fn continue_with(&self) -> Option<CommandLine> {
         None
     }
@@ -96,7 +97,7 @@ pub trait ReportText: Report {
     }
 }
 
-/// A command that changes something.
+/// A run of a command that changes data: its plan, its question, its work and its report.
 #[derive(Clone, Copy, Debug)]
 pub struct Change<'a> {
     stores: &'a Stores,
@@ -104,13 +105,14 @@ pub struct Change<'a> {
 }
 
 impl<'a> Change<'a> {
-    /// Creates a change of these stores, with the flags that were typed.
+    /// Creates the run of a command that changes data in these stores, with the flags that the user typed.
     pub fn new(stores: &'a Stores, args: &'a ChangeArgs) -> Self {
         Self { stores, args }
     }
 
-    /// Shows the plan or asks, as the flags say. Then it does the work, writes a log line before and after, and prints
-    /// the report. The work is one step: if it fails, there is nothing to report.
+    /// Shows the plan or asks the operator, depending on the flags. Then does the work, which is a single step, and
+    /// prints the report. Writes a line to the operators' log before and after the work. If the work fails, there is no
+    /// report.
     ///
     /// The answer to a question may take long. The work must be correct, whatever has changed since the plan was made.
     ///
@@ -133,8 +135,8 @@ impl<'a> Change<'a> {
         self.finish(record, report.as_ref(), ended).await
     }
 
-    /// Runs work of many steps like [`Change::run`]. `report` counts each step as soon as it is done. However the work
-    /// ends, the command prints and logs what was done by then, with the command for the rest.
+    /// Does work of many steps, like [`Change::run`]. `report` counts the finished steps. Even if the work is stopped
+    /// or fails, this function prints and logs the report, and prints the command line that does the remaining work.
     ///
     /// # Errors
     /// When there is no terminal to ask on, or stdout cannot be written to.
@@ -188,7 +190,9 @@ impl<'a> Change<'a> {
         let operation = LoggedOperation { who: self.args.who(), command, arguments };
         let log = self.stores.operator_log().await;
         let log = log
-            .map_err(|error| print_note(&format!("warning: `tidegate log` will not show this: {error:#}")))
+            .map_err(|error| {
+                print_note(&format!("warning: `tidegate log` will not show this command: {error:#}"))
+            })
             .ok()?;
         let mut record = Record::of(log, operation);
         warn_of_gap(record.begin().await);
@@ -214,15 +218,15 @@ impl<'a> Change<'a> {
     }
 }
 
-/// Warns that a line is missing in the log, if it could not be written.
+/// Prints a warning if a line of the operator log could not be written.
 fn warn_of_gap(written: anyhow::Result<()>) {
     if let Err(error) = written {
-        print_note(&format!("warning: `tidegate log` will not show all of this: {error:#}"));
+        print_note(&format!("warning: a log line of this command is missing in `tidegate log`: {error:#}"));
     }
 }
 
-/// Runs long work that changes nothing. It can be stopped, reported and continued like a change, but is neither asked
-/// about nor logged. The report is printed as `output` says.
+/// Does long work that changes nothing. The work can be stopped and continued like a change, but without a question and
+/// without lines in the operators' log. `output` says how to print the report.
 ///
 /// # Errors
 /// When stdout cannot be written to.

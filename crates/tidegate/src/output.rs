@@ -14,7 +14,7 @@ use tidegate_compare::text::printable_lines;
 
 use crate::command_line::CommandLine;
 
-/// The flag of every command that prints data.
+/// The flag `--json` of every command that prints data.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct OutputArgs {
     /// Print JSON; ids are strings, because JSON numbers lose digits above 2^53
@@ -23,13 +23,13 @@ pub struct OutputArgs {
 }
 
 impl OutputArgs {
-    /// Adds this flag to `command`, if it was given.
+    /// Adds the flag `--json` to `command`, if the user typed this flag.
     pub fn add_to(self, command: CommandLine) -> CommandLine {
         command.switch("--json", self.json)
     }
 
-    /// Prints `data` as JSON, or the text that `text` makes of it. If it is one of several partitions, the JSON is one
-    /// line.
+    /// Prints `data` as JSON, or prints the text that `text` creates from `data`. If there are several partitions, the
+    /// JSON of each partition is a single line.
     ///
     /// # Errors
     /// When stdout cannot be written to.
@@ -50,7 +50,8 @@ impl OutputArgs {
         print(&text)
     }
 
-    /// Prints one item of many, as JSON in one line. Returns whether a program still reads the output.
+    /// Prints one of many items, as JSON in one line if the user typed `--json`. Returns whether a program still reads
+    /// the output.
     ///
     /// # Errors
     /// When stdout cannot be written to.
@@ -61,7 +62,7 @@ impl OutputArgs {
         self.print_line_of_partition(data, text)
     }
 
-    /// Prints one item like [`Self::print_line`], for a `text` that names its partition itself.
+    /// Prints one of many items like [`Self::print_line`], if `text` already contains the tag of its partition.
     ///
     /// # Errors
     /// When stdout cannot be written to.
@@ -81,7 +82,7 @@ impl OutputArgs {
 /// print one after the other.
 static PARTITION: Mutex<Option<(String, bool)>> = Mutex::new(None);
 
-/// Sets the partition of everything that is printed from now on. None: the whole system.
+/// Sets the partition to which all following output belongs. None: the output belongs to the whole system.
 pub fn begin_partition(tag: Option<&str>) {
     *PARTITION.lock().unwrap_or_else(PoisonError::into_inner) = tag.map(|tag| (tag.to_owned(), false));
 }
@@ -98,7 +99,7 @@ fn print_heading() -> anyhow::Result<()> {
     }
 }
 
-/// Data with its partition, if there are several.
+/// Data that is printed together with the tag of its partition, if there are several partitions.
 struct OfPartition<'a, T>(&'a T);
 
 impl<T: Serialize> Serialize for OfPartition<'_, T> {
@@ -115,7 +116,7 @@ impl<T: Serialize> Serialize for OfPartition<'_, T> {
     }
 }
 
-/// Writes lines to stdout. A reader that closed the pipe early (`| head`) is no failure.
+/// Writes lines to stdout. If the reader has closed the pipe (`| head`), this is no failure.
 ///
 /// # Errors
 /// When stdout cannot be written to.
@@ -130,21 +131,21 @@ fn is_read(text: &str) -> anyhow::Result<bool> {
     }
 }
 
-/// Writes lines to stderr, apart from the data. If stderr is closed, the work and its exit code still count.
+/// Writes lines to stderr, separate from the data on stdout. If stderr is closed, it does nothing.
 pub fn print_note(text: &str) {
     let _closed = writeln!(io::stderr(), "{}", printable_lines(text));
 }
 
-/// The width below which the terminal wraps a table: a table with one letter in a line cannot be read. A terminal
-/// without a size reports 0.
+/// The least terminal width, in columns, to which a table is fitted. In a narrower terminal, the terminal wraps lines.
+/// A terminal without a size reports 0.
 const NARROWEST: u16 = 40;
 
-/// Whether a person reads the output, and no program or file receives it.
+/// Whether stdout is a terminal, so that a person reads the output.
 pub fn is_terminal() -> bool {
     io::stdout().is_terminal()
 }
 
-/// Creates an empty table: with lines on a terminal, otherwise with bare columns.
+/// Creates an empty table: with borders on a terminal, otherwise with bare columns.
 pub fn table(header: &[&str]) -> Table {
     let mut table = Table::new();
     if is_terminal() {

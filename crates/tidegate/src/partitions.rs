@@ -1,7 +1,7 @@
 //! Running a command on the partitions of a system: one after the other, each under its own heading.
 //!
-//! If a partition is away, the command names it, and the overall answer is unknown; the other partitions are still
-//! processed. All partitions are checked at once, so that many dead ones cost no more time than one.
+//! If a partition cannot be reached, the command names it, and the overall answer is unknown. The other partitions are
+//! still processed. All partitions are checked at once, so that many dead partitions cost no more time than one.
 
 use std::{collections::BTreeMap, fmt::Write, ops::ControlFlow, sync::Arc};
 
@@ -20,7 +20,7 @@ use crate::{
     output::{self, print_note},
 };
 
-/// Runs a command on all partitions. In a system without partitions, this is the command itself.
+/// Runs a command in each partition; in a system without partitions, once.
 ///
 /// # Errors
 /// The failure of the command in a system without partitions, or wrong input in any partition.
@@ -31,7 +31,7 @@ pub async fn over_all(
     over(system, Whole::EveryOne, command).await
 }
 
-/// Runs a command that searches for something like [`over_all`]: the answer is yes if one partition has it.
+/// Runs a search command in each partition. The command succeeds if it succeeds in one partition.
 ///
 /// # Errors
 /// As [`over_all`].
@@ -42,7 +42,7 @@ pub async fn over_any(
     over(system, Whole::AnyOne, command).await
 }
 
-/// Runs a command like [`over_all`], but once for each MySQL server instead of each partition.
+/// Runs a command like [`over_all`], but once for each MySQL database instead of each partition.
 ///
 /// # Errors
 /// As [`over_all`].
@@ -73,7 +73,8 @@ enum Whole {
     AnyOne,
 }
 
-/// Queries all partitions at the same time, for commands that only read. The results are in the order of the list.
+/// Queries all partitions at the same time, for commands that only read. The results have the order of the partition
+/// list.
 pub async fn ask_all<'a, T>(
     system: &'a System,
     ask: impl AsyncFn(&'a SystemSettings) -> T,
@@ -81,13 +82,13 @@ pub async fn ask_all<'a, T>(
     at_once(system.partitions(), async |settings| (settings, ask(settings).await)).await
 }
 
-/// Runs `ask` on all items at the same time. The results are in their order.
+/// Runs `ask` on all items at the same time. The results are in the order of the items.
 pub async fn at_once<'a, P, T>(all: &'a [P], ask: impl AsyncFn(&'a P) -> T) -> Vec<T> {
     // The futures are boxed, because each of them is large.
     join_all(all.iter().map(|one| Box::pin(ask(one)))).await
 }
 
-/// Runs `tell` under the heading of a partition, if the system has several or this is one of several.
+/// Runs `tell`, which prints the output of one partition. If there are several partitions, first prints a heading.
 pub fn of_partition<T>(system: &System, settings: &SystemSettings, tell: impl FnOnce() -> T) -> T {
     if is_undivided(system) {
         return tell();
@@ -98,12 +99,12 @@ pub fn of_partition<T>(system: &System, settings: &SystemSettings, tell: impl Fn
     told
 }
 
-/// Whether the system has no partitions, or only one. Then there is no summary of the whole.
+/// Whether the system has no partitions, or only one partition, so that commands print no summary of all partitions.
 pub fn is_undivided(system: &System) -> bool {
     matches!(system.partitions(), [only] if only.partition().tags().len() < 2)
 }
 
-/// Formats partitions for people: `{a}, {b}`.
+/// Formats the tags of partitions for people: `{a}, {b}`.
 pub fn names<'a>(tags: impl IntoIterator<Item = &'a String>) -> String {
     tags.into_iter().fold(String::new(), |mut names, tag| {
         let comma = if names.is_empty() { "" } else { ", " };
@@ -112,8 +113,8 @@ pub fn names<'a>(tags: impl IntoIterator<Item = &'a String>) -> String {
     })
 }
 
-/// The errors of the partitions whose Redis cannot be connected to, by their index in the list. Errors in the input are
-/// left to the command.
+/// The errors of the partitions whose Redis cannot be reached, by their index in the list. Errors in the input are left
+/// out, because the command reports them.
 async fn unreachable(system: &System) -> BTreeMap<usize, anyhow::Error> {
     let reached = ask_all(system, async |settings| {
         let redis = connect::redis_in_order(settings).await?;
@@ -130,9 +131,9 @@ fn is_wrong_input(error: &anyhow::Error) -> bool {
     error.is::<InvalidInput>() || error.is::<WrongUsage>()
 }
 
-/// Runs a command on these partitions, one after the other, each under its heading, until `after` breaks. Partitions
-/// that ask a question wait until all questions are known; then all are asked once, and the partitions continue one
-/// after the other. `away` gives the reason why a partition is not run.
+/// Runs a command on these partitions, one after the other, each under its heading, until `after` breaks. If a
+/// partition asks a question, it waits until all questions are known. Then all questions are asked together, and the
+/// partitions continue one after the other. `away` has the error of each partition that is not run.
 async fn run_parts(
     parts: &[(String, &SystemSettings)],
     mut away: BTreeMap<usize, anyhow::Error>,
@@ -219,17 +220,17 @@ async fn over(
     if !failed.is_empty() {
         let (away, all) = (failed.len(), system.partitions().len());
         print_note(&format!(
-            "UNKNOWN: {away} of {all} partitions gave no answer: {}. The output above is true of the others only.",
+            "UNKNOWN: {away} of {all} partitions gave no answer: {}. The output above lacks these partitions.",
             failed.join(", ")
         ));
     }
     Ok(whole.exit(&exits, failed.is_empty()))
 }
 
-/// The partition in which to search for an order. If that is a guess, it prints so.
+/// Finds the partition in which to search for an order. If the partition is only a guess, prints a note.
 ///
 /// # Errors
-/// When nothing shows which partition it is.
+/// When the partition of the order cannot be found.
 pub async fn place_of(
     system: &System,
     order: OrderId,
@@ -239,19 +240,19 @@ pub async fn place_of(
     if place.is_guessed {
         let partition = place.system.partition();
         print_note(&format!(
-            "MySQL does not know order {order}: searching partition {partition}, which its id names (--voucher or \
-             --partition selects another)"
+            "MySQL does not know order {order}: searching partition {partition}, which the order id names (to choose \
+             another partition: --voucher or --partition)"
         ));
     }
     Ok(FoundPartition(place))
 }
 
-/// The partition to search for an order.
+/// The partition in which to search for an order, and whether it is a guess.
 pub struct FoundPartition<'a>(OrderPartition<'a>);
 
 impl<'a> FoundPartition<'a> {
-    /// Searches there with `look`. While a shard is away, an order that was not found may be in that shard: the result
-    /// is unknown, and never "not found".
+    /// Searches the partition for the order with `look`. If the order is not found, and a MySQL shard does not answer,
+    /// the result is "unknown" instead of "not found".
     ///
     /// # Errors
     /// As `look`.
@@ -262,7 +263,8 @@ impl<'a> FoundPartition<'a> {
         Ok(unless_away(look(self.0.system).await?, &self.0.away))
     }
 
-    /// The partition for a change, which must not be guessed while a shard is away.
+    /// The partition in which to change the order. If a MySQL shard does not answer, so that the partition is
+    /// uncertain, this is an error.
     ///
     /// # Errors
     /// When a shard is away.
@@ -274,13 +276,14 @@ impl<'a> FoundPartition<'a> {
     }
 }
 
-/// The exit code of a search for an order while these shards gave no answer: an order that was not found may be there.
+/// The exit code of a search for an order. If the order was not found, and the MySQL shards in `away` did not answer,
+/// the exit code means "unknown".
 pub fn unless_away(exit: Exit, away: &[String]) -> Exit {
     if exit == Exit::Ok || away.is_empty() {
         return exit;
     }
     print_note(&format!(
-        "UNKNOWN: a MySQL shard that may have the order gave no answer: {}. With --voucher, only the shard of that voucher is queried.",
+        "UNKNOWN: a MySQL shard that may have the order gave no answer: {}. To query only one shard, add --voucher.",
         away.join("; ")
     ));
     Exit::Unknown

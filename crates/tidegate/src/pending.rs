@@ -12,25 +12,25 @@ use crate::{output::table, times};
 /// The flags that select pending entries.
 #[derive(Args, Clone, Debug)]
 pub struct PendingSelectionArgs {
-    /// Entries that this consumer holds
+    /// Select entries that this consumer holds
     #[arg(long, value_name = "NAME")]
     consumer: Option<String>,
-    /// Entries of consumers whose process has no heartbeat
+    /// Select entries of consumers whose process has no heartbeat
     #[arg(long, conflicts_with = "consumer")]
     dead: bool,
-    /// Entries that were added to the stream longer ago than this, such as 90m or 2h
+    /// Select entries that were added to the stream longer ago than this, such as 90m or 2h
     #[arg(long, value_name = "SPAN", value_parser = times::parse_span)]
     older_than: Option<Duration>,
-    /// Entries that their consumer does not have in progress but retries later
+    /// Select entries that their consumer has left for later (set aside), and will retry
     #[arg(long)]
     set_aside: bool,
-    /// Entries that were in progress at this many worker crashes or more
+    /// Select entries that were in progress when a worker crashed, at least this number of times
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
     crashes: Option<u64>,
-    /// Entries delivered at least this many times since they were last set aside. With 1: all entries in progress
+    /// Select entries with at least this number of deliveries since they were last put off to a later try
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
     deliveries: Option<u64>,
-    /// At most this many, the oldest first
+    /// The most entries to select, the oldest first
     #[arg(long, value_name = "NUMBER", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=10_000))]
     limit: u16,
 }
@@ -43,12 +43,12 @@ impl PendingSelectionArgs {
     }
 }
 
-/// The word for a process: `alive` or `gone`.
+/// The word which says whether a process lives: `alive` or `gone`.
 pub fn life(alive: bool) -> &'static str {
     if alive { "alive" } else { "gone" }
 }
 
-/// A table of pending entries, for people.
+/// The table of pending entries that a command shows to people.
 pub fn render(entries: &[PendingView]) -> String {
     let mut table = table(&["entry", "consumer", "process", "idle", "state", "crashes", "content"]);
     for pending in entries {
@@ -65,7 +65,7 @@ pub fn render(entries: &[PendingView]) -> String {
     table.to_string()
 }
 
-/// The state of an entry: in progress, or what it waits for.
+/// The text about a pending entry: in progress, or put off to a later try, with the cause.
 pub fn state(pending: &PendingView) -> String {
     match &pending.waits_for {
         _ if !pending.set_aside && pending.alive => "in progress".to_owned(),
@@ -76,17 +76,17 @@ pub fn state(pending: &PendingView) -> String {
     }
 }
 
-/// The number of worker processes that died with the entry in progress.
+/// The text which says how many worker processes died while they handled the entry.
 pub fn crashes(pending: &PendingView) -> String {
     pending.crashes.map_or_else(|| "?".to_owned(), |crashes| crashes.to_string())
 }
 
-/// The time since the last delivery, for people.
+/// The text of the time since an entry's last delivery, or `claimable` if any worker may take the entry at once.
 pub fn idle(pending: &PendingView) -> String {
     pending.idle_s.map_or_else(|| "claimable".to_owned(), |idle| format!("{idle:.1} s"))
 }
 
-/// The order, user and voucher of an entry, and the kind if it is an event; or why these are unknown.
+/// The text about the content of an entry: its event, order, user and voucher, or why they are unknown.
 pub fn content(pending: &PendingView) -> String {
     if let Some(PendingEvent { event, order, user, voucher, reference }) = &pending.content.event {
         let reference = reference.as_ref().map(|text| format!(", ref {text}")).unwrap_or_default();
@@ -99,11 +99,11 @@ pub fn content(pending: &PendingView) -> String {
             format!("order {} of user {} for voucher {}{quantity}", order.id, order.user, order.voucher)
         }
         (None, Some(error)) => format!("no order: {error}"),
-        (None, None) => "payload gone (deleted or trimmed)".to_owned(),
+        (None, None) => "no payload (deleted or trimmed)".to_owned(),
     }
 }
 
-/// Quotes a word for a command that can be typed.
+/// Quotes a word for a shell, so that it can be typed in a command.
 pub fn shell_word(text: &str) -> String {
     shlex::try_quote(text).map_or_else(|_| text.to_owned(), std::borrow::Cow::into_owned)
 }

@@ -9,18 +9,18 @@ use crate::{
     partitions::{over_all, over_any, place_of},
 };
 
-/// The partitions in which a command runs.
+/// The partitions in which a command has to run.
 #[derive(Debug)]
 pub enum Scope<'a> {
     /// The partition of this voucher.
     Voucher(VoucherId),
-    /// Every partition, or that of this voucher. The answer is yes if all of them answer yes.
+    /// Every partition, or the partition of this voucher. The answer is yes if all these partitions answer yes.
     EveryPartition(Option<VoucherId>),
-    /// Every partition, or that of this voucher. The answer is yes if one of them answers yes.
+    /// Every partition, or the partition of this voucher. The answer is yes if one of these partitions answers yes.
     AnyPartition(Option<VoucherId>),
     /// The partition of these entries, or every partition if no entry is named.
     Entries(&'a [EntryArg]),
-    /// The partition of this order, with its voucher if that was typed.
+    /// The partition of this order. The voucher is known if the user typed it.
     Order(OrderId, Option<VoucherId>),
 }
 

@@ -8,13 +8,13 @@ use tidegate_orders::{UserId, VoucherId};
 
 use crate::command_line::CommandLine;
 
-/// The flags that select entries of a voucher or a user.
+/// The flags that select entries by their voucher or their user.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct OnlyArgs {
-    /// Only entries of this voucher
+    /// Select only entries of this voucher
     #[arg(long, value_name = "ID")]
     pub voucher: Option<VoucherId>,
-    /// Only entries of this user
+    /// Select only entries of this user
     #[arg(long, value_name = "ID")]
     pub user: Option<UserId>,
 }
@@ -26,7 +26,7 @@ impl OnlyArgs {
     }
 }
 
-/// Adds to `command` the flags that select the same entries.
+/// Adds to `command` the flags that select entries like this filter.
 pub fn typed(EntryFilter { voucher, user }: EntryFilter, command: CommandLine) -> CommandLine {
     command.flag("--voucher", voucher).flag("--user", user)
 }

@@ -14,7 +14,7 @@ use crate::{
 /// code that handles an outage logs it twice, at its start and at its end; the code that refuses a server logs that.
 const QUIET: &str = "sqlx=error,sqlx_core::pool=off,fred=off";
 
-/// Starts the log with these settings. RUST_LOG, if it is set, overrides `log.level`.
+/// Starts the log with these settings. If the variable RUST_LOG is set, it overrides the setting `log.level`.
 ///
 /// # Errors
 /// When RUST_LOG is no filter.
@@ -22,7 +22,7 @@ pub fn init(settings: &LogSettings) -> anyhow::Result<()> {
     let rust_log = std::env::var("RUST_LOG").ok().filter(|text| !text.is_empty());
     let level = rust_log.unwrap_or_else(|| settings.level.clone());
     let filter = EnvFilter::try_new(format!("{QUIET},{level}"))
-        .map_err(|error| WrongUsage(format!("RUST_LOG is no log filter: {error}")))?;
+        .map_err(|error| WrongUsage(format!("the variable RUST_LOG is no valid log filter: {error}")))?;
     let registry = tracing_subscriber::registry().with(filter);
     let started = if is_json(settings.format) {
         registry.with(fmt::layer().json().flatten_event(true).with_writer(io::stderr)).try_init()

@@ -11,7 +11,7 @@ use crate::exit::WrongUsage;
 /// 2001-09-09, in milliseconds. A smaller number is probably a time in seconds.
 const EARLIEST_MS: i64 = 1_000_000_000_000;
 const NOW: &str = "now";
-const IN_SECONDS: &str = "lies before 2001; Unix times are taken as milliseconds, not seconds";
+const IN_SECONDS: &str = "the time lies before 2001: give a Unix time in milliseconds, not in seconds";
 
 /// Formats Unix milliseconds for people, in UTC like the log.
 pub fn utc(ms: i64) -> String {
@@ -19,28 +19,30 @@ pub fn utc(ms: i64) -> String {
     moment.map_or_else(|_| ms.to_string(), |moment| moment.strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string())
 }
 
-/// Formats like [`utc`], without a fraction of a second if it is 0. It is for times that were typed, and for MySQL's
-/// whole seconds.
+/// Formats Unix milliseconds like [`utc`], but leaves out the fraction of a second if it is 0.
 pub fn utc_whole(ms: i64) -> String {
     let moment = Timestamp::from_millisecond(ms);
     moment.map_or_else(|_| ms.to_string(), |moment| moment.strftime("%Y-%m-%dT%H:%M:%S%.fZ").to_string())
 }
 
-/// Parses RFC 3339, a local date with or without a time, Unix milliseconds, or `now`.
+/// Parses a time: RFC 3339, a local date with or without a time of day, Unix milliseconds, or `now`.
 ///
 /// # Errors
 /// When the text is none of them, or MySQL's TIMESTAMP cannot hold the time.
 pub fn parse(text: &str) -> Result<Timestamp, String> {
-    let moment = parse_time(text.trim())
-        .ok_or("give now, 2026-11-20T10:00:00Z, \"2026-11-20 10:00\" (local time) or Unix milliseconds")?;
+    let moment = parse_time(text.trim()).ok_or(
+        "give a time: now, 2026-11-20T10:00:00Z, \"2026-11-20 10:00\" (local time) or Unix milliseconds",
+    )?;
     match moment.as_millisecond() {
         ..EARLIEST_MS => Err(IN_SECONDS.to_owned()),
-        ms if ms > LATEST_MS => Err("lies after 2038-01-19, which MySQL's TIMESTAMP cannot hold".to_owned()),
+        ms if ms > LATEST_MS => {
+            Err("the time lies after 2038-01-19, which MySQL's TIMESTAMP cannot hold".to_owned())
+        }
         _ => Ok(moment),
     }
 }
 
-/// A point in a stream, and the words it was typed with.
+/// A point in a stream (a time or an entry id), and the text that the user typed for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Point {
     typed: String,
@@ -50,7 +52,7 @@ pub struct Point {
 /// The kinds of points in a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PointKind {
-    /// A time before now, by the clock of Redis.
+    /// A duration before now, by the clock of Redis.
     Ago(Duration),
     /// A time, in Unix milliseconds.
     At(u64),
@@ -59,12 +61,12 @@ enum PointKind {
 }
 
 impl Point {
-    /// The first entry id at this point or after it. `now_ms` is the clock of Redis, which generates the ids.
+    /// The lowest entry id at this point or after it. `now_ms` is the time of Redis, which generates the ids.
     pub fn first(&self, now_ms: u64) -> EntryId {
         self.entry(now_ms).unwrap_or_else(|ms| EntryId { ms, seq: 0 })
     }
 
-    /// The last entry id at this point or before it. A whole millisecond belongs to the point.
+    /// The highest entry id at this point or before it. If the point is a time, its whole millisecond is included.
     pub fn last(&self, now_ms: u64) -> EntryId {
         self.entry(now_ms).unwrap_or_else(|ms| EntryId { ms, seq: u64::MAX })
     }
@@ -94,7 +96,7 @@ pub fn range(
         && first > last
     {
         return Err(WrongUsage(format!(
-            "--to {} ({}) lies before --from {} ({}); a date alone is its midnight",
+            "--to {} ({}) lies before --from {} ({}); a date without a time means midnight",
             to.typed,
             bound(last),
             from.typed,
@@ -104,7 +106,7 @@ pub fn range(
     Ok((first, last))
 }
 
-/// Formats a bound for people: its time, or the entry id if it is one.
+/// Formats the first or the last id of a range for people: as a time, or as an entry id if the user typed an id.
 pub fn bound(id: EntryId) -> String {
     match id.seq {
         0 | u64::MAX => i64::try_from(id.ms).map_or_else(|_| id.to_string(), utc_whole),
@@ -112,26 +114,26 @@ pub fn bound(id: EntryId) -> String {
     }
 }
 
-/// A sentence for people that nothing lies within these bounds.
+/// The phrase for people which says that no entry lies between these ids.
 pub fn nothing_between(first: Option<EntryId>, last: Option<EntryId>) -> String {
     match (first, last) {
-        (Some(first), Some(last)) => format!("nothing between {} and {}", bound(first), bound(last)),
-        (Some(first), None) => format!("nothing from {} on", bound(first)),
-        (None, Some(last)) => format!("nothing up to {}", bound(last)),
-        (None, None) => "nothing".to_owned(),
+        (Some(first), Some(last)) => format!("no entry between {} and {}", bound(first), bound(last)),
+        (Some(first), None) => format!("no entry from {} on", bound(first)),
+        (None, Some(last)) => format!("no entry up to {}", bound(last)),
+        (None, None) => "no entry".to_owned(),
     }
 }
 
-/// Parses a point in a stream: the formats of [`parse`] (`now` is the time of Redis), `-2h` or `90m` for a time before
-/// now, or the id of an entry. Flags that take it need `allow_hyphen_values`.
+/// Parses a point in a stream: a time as in [`parse`] (`now` is the time of Redis), a time before now such as `-2h` or
+/// `90m`, or an entry id. Flags with such a value need `allow_hyphen_values`.
 ///
 /// # Errors
 /// When the text is none of them, or lies before 2001: `2026-11` is no entry id, though it looks like one.
 pub fn parse_point(text: &str) -> Result<Point, String> {
     let typed = text.trim();
     let kind = kind_of(typed).ok_or(
-        "give now, 2026-11-20T10:00:00Z, \"2026-11-20 10:00\" (local time), -2h or 90m (that long ago), Unix milliseconds, or \
-         the id of an entry",
+        "give a time: now, 2026-11-20T10:00:00Z, \"2026-11-20 10:00\" (local time), -2h (two hours ago) or Unix \
+         milliseconds; or give the id of an entry",
     )?;
     match kind {
         PointKind::At(ms) | PointKind::Entry(EntryId { ms, .. }) if ms < EARLIEST_MS.unsigned_abs() => {
@@ -161,7 +163,7 @@ pub fn parse_span(text: &str) -> Result<Duration, String> {
     let span = text.trim().parse::<Span>().ok();
     let exact = span.and_then(|span| span.to_duration(SpanRelativeTo::days_are_24_hours()).ok());
     let positive = exact.and_then(|exact| Duration::try_from(exact).ok());
-    positive.ok_or_else(|| "give a length of time, such as 90m, 2h or 7d".to_owned())
+    positive.ok_or_else(|| "give a duration, such as 90m, 2h or 7d".to_owned())
 }
 
 fn is_entry_id(text: &str) -> bool {
@@ -232,12 +234,12 @@ mod tests {
         let (hour_ago, earlier) = (point("-1h"), point("2026-11-19T00:00:00Z"));
         assert_eq!(
             range(Some(&hour_ago), Some(&earlier), now).unwrap_err().0,
-            "--to 2026-11-19T00:00:00Z (2026-11-19T00:00:00Z) lies before --from -1h (2026-11-20T09:00:00Z); a date alone is \
-             its midnight"
+            "--to 2026-11-19T00:00:00Z (2026-11-19T00:00:00Z) lies before --from -1h (2026-11-20T09:00:00Z); a date \
+             without a time means midnight"
         );
         let (first, last) = range(Some(&earlier), Some(&hour_ago), now).unwrap();
         let bounds = "between 2026-11-19T00:00:00Z and 2026-11-20T09:00:00Z";
-        assert_eq!(nothing_between(first, last), format!("nothing {bounds}"));
+        assert_eq!(nothing_between(first, last), format!("no entry {bounds}"));
         assert_eq!(range(None, Some(&hour_ago), now).unwrap(), (None, last));
         assert_eq!(bound(EntryId { ms: now, seq: 3 }), "1795168800000-3");
         assert_eq!(bound(EntryId { ms: now + 5, seq: 0 }), "2026-11-20T10:00:00.005Z");

@@ -62,7 +62,7 @@ async fn a_master_dies_and_what_its_replica_lacked_is_found_and_repaired() {
 
     operator.types("Redis is down", "tidegate doctor\ntidegate status", &[]).shows(&[
         "Partition {3}",
-        "this master has no replica",
+        "this Redis master has no replica",
         "undelivered 0",
     ]);
     master.server().restart().expect("it comes back");
@@ -74,7 +74,7 @@ async fn a_master_dies_and_what_its_replica_lacked_is_found_and_repaired() {
     operator
         .types("Redis is down", "tidegate reconcile --repair", &[])
         .succeeds()
-        .shows(&["1 admission to be restored", "1 admission restored, the stock in Redis moved by -1"]);
+        .shows(&["1 admission to be restored", "1 admission restored, the stock in Redis changed by -1"]);
     operator.types("Redis is down", "tidegate reconcile\n", &[]).succeeds().shows(&["It agrees"]);
     assert!(worker.stop().await.success());
 }

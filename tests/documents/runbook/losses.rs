@@ -36,7 +36,7 @@ async fn redis_is_emptied_and_mysql_is_as_it_was_an_hour_ago() {
     sql(&fixture, "DELETE FROM tidegate_event").await;
     sql(&fixture, "UPDATE tb_seckill_voucher SET stock = 957").await;
     fixture.call("FLUSHALL").await;
-    worker.says("the consumer group was gone and has been made again").await;
+    worker.says("the consumer group was gone and was created again").await;
     // The payment service sends the payment again, and a user orders early, while there is no stock.
     let again = fixture.tidegate(&["order", "event", "paid", "5", "--ref", "p5", "--yes"]);
     assert!(again.status.success(), "{again:?}");
@@ -45,13 +45,13 @@ async fn redis_is_emptied_and_mysql_is_as_it_was_an_hour_ago() {
 
     operator.types("Redis lost data", "tidegate rebuild --all", &[]).succeeds().shows(&[
         "voucher 109: rebuilt with 957 units left, 43 live orders",
-        "is unknown, because the counter of order ids was lost",
+        "no store knows, because the counter of order ids was lost",
     ]);
     let from = (&Zoned::now() - 2.hours()).strftime("%Y-%m-%d %H:%M").to_string();
     operator
         .types("Redis lost data", "tidegate replay --from", &[("2026-11-20 10:00", from.as_str())])
         .succeeds()
-        .shows(&["Nothing is different"]);
+        .shows(&["Both stores agree"]);
     operator
         .types("Redis lost data", "tidegate audit", &[])
         .succeeds()

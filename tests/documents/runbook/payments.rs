@@ -47,7 +47,7 @@ async fn payments_that_never_came_are_appended_and_what_stays_unpaid_ends() {
     operator.types("Payments come late", "tidegate order release-unpaid", &[]).succeeds().shows(&[
         "6 unpaid orders with 6 units",
         "Nothing was changed (dry run).",
-        "6 orders ended, 6 units released",
+        "6 orders cancelled, 6 units released",
     ]);
     assert_eq!(
         (count(&fixture, "status = 2").await, count(&fixture, "status = 4 AND slot IS NULL").await),

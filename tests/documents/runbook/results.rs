@@ -23,7 +23,7 @@ async fn results_are_refused_and_are_published_when_their_key_is_free() {
     worker.says("Redis does not take results").await;
     operator.types("Results are not published", "tidegate doctor", &[]).ends_with(&[1, 0]).shows(&[
         "stream.orders.results is a string, not a stream",
-        "20 results were not published",
+        "Redis has not accepted 20 order results",
         "see docs/runbook/results-are-not-published.md",
         "string",
     ]);
@@ -62,7 +62,7 @@ async fn a_reader_is_away_and_has_missed_results() {
     fixture.settled().await;
     let doctor = String::from_utf8(fixture.tidegate(&["doctor"]).stdout).expect("text");
     assert!(
-        doctor.contains("the group old of stream.orders.results has not read results for 60 min"),
+        doctor.contains("the group old has not read results from stream.orders.results for 60 min"),
         "{doctor}"
     );
     assert!(!doctor.contains("the group shop"), "{doctor}");
@@ -84,6 +84,6 @@ async fn a_reader_is_away_and_has_missed_results() {
     operator.types("Results are not published", "tidegate replay", &hour).succeeds();
     assert_eq!(length().await, before + 3, "they are told again");
     let doctor = String::from_utf8(fixture.tidegate(&["doctor"]).stdout).expect("text");
-    assert!(!doctor.contains("of stream.orders.results"), "{doctor}");
+    assert!(!doctor.contains("from stream.orders.results"), "{doctor}");
     assert!(worker.stop().await.success());
 }

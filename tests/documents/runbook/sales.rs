@@ -177,7 +177,7 @@ async fn sales_and_workers_are_paused_and_go_on() {
     operator.types("Pause and resume", "tidegate resume\n", &[]).succeeds();
 
     operator.types("Pause and resume", "tidegate pause --workers --for 30m", &[]).succeeds();
-    worker.says("paused: nothing is read").await;
+    worker.says("paused: no entries are read").await;
     until_all(&worker, "paused").await;
     fixture.admit(999, 999, 126, 1).await;
     operator
@@ -188,8 +188,10 @@ async fn sales_and_workers_are_paused_and_go_on() {
     fixture.settled().await;
 
     operator.types("Pause and resume", "redis SET tidegate:pause 1", &[]).succeeds().shows(&["OK"]);
-    until("they are paused again", || async { worker.log().matches("paused: nothing is read").count() == 2 })
-        .await;
+    until("they are paused again", || async {
+        worker.log().matches("paused: no entries are read").count() == 2
+    })
+    .await;
     operator.types("Pause and resume", "redis DEL tidegate:pause", &[]).succeeds().shows(&["1"]);
     fixture.admit(1_000, 1_000, 126, 1).await;
     fixture.settled().await;

@@ -69,7 +69,7 @@ async fn mysql_is_down_for_an_hour_and_comes_back_then_it_comes_back_without_tha
     worker.says("outage began").await;
     operator.types("MySQL is down", "tidegate doctor", &[]).ends_with(&[1, 3]).shows(&[
         "error mysql Failed to reach MySQL",
-        "do: start it",
+        "do: start MySQL",
         "undelivered 31",
         "pending",
     ]);
@@ -127,20 +127,20 @@ async fn redis_is_down_and_is_restarted_with_its_file() {
     sell(&fixture, 110, 1_000..1_020).await;
     fixture.redis.kill9().expect("Redis is killed");
     worker.says("outage began").await;
-    operator.types("Nothing is written", "tidegate doctor", &[]).shows(&["error redis", "do: start it"]);
+    operator.types("Nothing is written", "tidegate doctor", &[]).shows(&["error redis", "do: start Redis"]);
     fixture.redis.restart().expect("Redis starts");
     worker.says("outage over").await;
     sell(&fixture, 110, 1_020..1_040).await;
     fixture.settled().await;
     operator.types("Redis is down", "tidegate status", &[]).succeeds().shows(&[
         "pending 0",
-        "The servers are set up well, and nothing waits for long.",
+        "No problem was found, and no entry waits for too long.",
         "It holds: 40 admitted orders",
     ]);
     operator.types("Runbook", "tidegate status", &[]).succeeds().shows(&[
         "pending 0",
         "alive",
-        "The servers are set up well, and nothing waits for long.",
+        "No problem was found, and no entry waits for too long.",
     ]);
     fixture.invariants().await;
     stops_in_good_order(worker).await;
@@ -154,7 +154,7 @@ async fn redis_loses_its_data_and_is_filled_from_mysql() {
     fixture.call("FLUSHALL").await;
     // An operator has loaded a stock too early: no user may order before Redis knows the buyers.
     fixture.call("SET seckill:stock:109 500").await;
-    worker.says("the consumer group was gone and has been made again").await;
+    worker.says("the consumer group was gone and was created again").await;
     fixture.redis_has_forgotten().await;
 
     // Two units of MySQL's stock belong to an order that stays pending, and three to a dead letter.
@@ -208,8 +208,8 @@ async fn a_flushall_is_cut_off_the_end_of_the_file() {
     sell(&fixture, 109, 1_000..1_020).await;
     fixture.settled().await;
     fixture.call("FLUSHALL").await;
-    worker.says("the consumer group was gone and has been made again").await;
-    worker.says("the stream was gone, too, and is new and empty").await;
+    worker.says("the consumer group was gone and was created again").await;
+    worker.says("the stream was also gone and is empty now").await;
     operator.types("The consumer group was lost", "redis INFO commandstats", &[]).succeeds().shows(&[
         "cmdstat_flushall",
         "uptime_in_seconds",
@@ -248,7 +248,7 @@ async fn after_a_flushall_one_command_lets_the_sale_go_on() {
     sell(&fixture, 109, 1_000..1_020).await;
     fixture.settled().await;
     fixture.call("FLUSHALL").await;
-    worker.says("the consumer group was gone and has been made again").await;
+    worker.says("the consumer group was gone and was created again").await;
     let filled = operator.types("Redis lost data", "tidegate rebuild --all", &[]).succeeds();
     filled.shows(&["voucher 109: rebuilt with 980 units left, 20 live orders"]);
     sell(&fixture, 109, 1_020..1_040).await;
@@ -269,8 +269,8 @@ async fn the_group_is_destroyed() {
     fixture.settled().await;
     assert_eq!(fixture.dead().await.len(), 1);
     fixture.call(&format!("XGROUP DESTROY {STREAM} {GROUP}")).await;
-    worker.says("the consumer group was gone and has been made again").await;
-    worker.says("the stream is there (entries: 51, ").await;
+    worker.says("the consumer group was gone and was created again").await;
+    worker.says("the stream exists (entries: 51, ").await;
     fixture.settled().await;
     operator.types("The consumer group was lost", "redis INFO commandstats", &[]).succeeds().shows(&[
         "xgroup|destroy",
@@ -335,12 +335,12 @@ async fn the_disk_of_redis_is_full() {
     })
     .await;
     worker.says("outage began").await;
-    worker.says("is its disk full?").await;
+    worker.says("is the disk of Redis full?").await;
     let refused = fixture.tidegate(&["admit", "--voucher", "112", "--user", "5000"]);
     assert!(String::from_utf8_lossy(&refused.stderr).contains("MISCONF"), "{refused:?}");
     operator.types("A disk is full", "tidegate doctor", &[]).ends_with(&[1, 0, 0]).shows(&[
-        "its append-only file cannot be written",
-        "do: make room on its disk; do not restart it before",
+        "Redis cannot write its append-only file",
+        "do: free space on the disk of Redis; do not restart Redis before",
         "aof_last_write_status:err",
         "20",
     ]);
@@ -348,7 +348,11 @@ async fn the_disk_of_redis_is_full() {
     // A client that logs in gets the reason; other clients are refused at the login.
     let doctor = fixture.tidegate(&["doctor"]);
     let found = String::from_utf8_lossy(&doctor.stdout);
-    for word in ["MISCONF", "is its disk full?", "do: make room on its disk; do not restart it before"] {
+    for word in [
+        "MISCONF",
+        "is the disk of Redis full?",
+        "do: free space on the disk of Redis; do not restart Redis before",
+    ] {
         assert!(found.contains(word), "{word}: {doctor:?}");
     }
 
@@ -380,7 +384,7 @@ async fn somebody_holds_the_row_of_a_voucher_is_found_and_killed() {
     for id in 1_000..1_020 {
         fixture.admit(id, id, 103, 1).await;
     }
-    worker.says("held by another session").await;
+    worker.says("locked by another session").await;
     until("the worker has told others", || async {
         fixture.call("EXISTS stream.orders.set_aside").await == 1.into()
     })
@@ -438,7 +442,7 @@ async fn orders_expire_late_and_then_a_store_goes_back_in_time() {
     sell(&fixture, 115, 1_000..1_003).await;
     fixture.settled().await;
     fixture.redis_says(&["SET", "tidegate:pause", "tests", "EX", "600"]).await;
-    worker.says("paused: nothing is read").await;
+    worker.says("paused: no entries are read").await;
     let overdue = "UPDATE tidegate_unpaid_order SET due_ms = due_ms - 7200000, ask_ms = ask_ms - 7200000";
     fixture.pool.execute(overdue).await.expect("MySQL answers");
     operator.types("A store went back in time", "tidegate status", &[]).succeeds().shows(&[

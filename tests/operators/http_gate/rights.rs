@@ -67,7 +67,7 @@ async fn a_gate_needs_no_other_rights_than_those_of_the_examples() {
     assert!(gate.stop().await.success());
 }
 
-const NOTE_REFUSED: &str = "a change of the list of partitions does not wait for it";
+const NOTE_REFUSED: &str = "a change of the list of partitions does not wait for this gate";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gate_that_may_not_write_its_note_says_so_once_and_admits_all_the_same() {

@@ -118,7 +118,7 @@ async fn whoever_trusts_the_gates_authority_is_answered_over_tls_and_plain_http_
     plain.write_all(b"GET /livez HTTP/1.1\r\nHost: gate\r\n\r\n").await.expect("it is read");
     let mut told = String::new();
     plain.read_to_string(&mut told).await.expect("an answer");
-    assert!(told.ends_with("The gate speaks TLS: https://.\r\n"), "{told}");
+    assert!(told.ends_with("The gate requires TLS: use https.\r\n"), "{told}");
     assert!(gate.stop().await.success());
 }
 
@@ -175,7 +175,7 @@ async fn certificates_are_read_anew_on_sighup_and_stay_where_the_new_ones_cannot
     assert!(ask_tls(&of_new, address, "/livez").await.is_err());
     fs::copy(new.server(), own.server()).expect("a new certificate");
     gate.signal(Signal::SIGHUP);
-    gate.says("could not read its certificates and keeps the previous ones").await;
+    gate.says("could not read its certificates and keeps the previous certificates").await;
     assert!(gate.log().contains("gate.tls_key"), "it is not the key of the new one:\n{}", gate.log());
     assert_eq!(ask_tls(&of_old, address, "/livez").await.expect("an answer").status, 200);
     fs::copy(new.server_key(), own.server_key()).expect("its key");
@@ -198,7 +198,7 @@ async fn a_file_that_cannot_be_used_is_told_at_the_start_with_its_setting_and_sh
         (&*server, missing, None, "gate.tls_key = /does/not/exist.pem"),
         (&*server, &*server, None, "gate.tls_key"),
         (&*server, &*broken, None, "gate.tls_key"),
-        (&*server, &*client_key, None, "give it the key that belongs to it"),
+        (&*server, &*client_key, None, "set gate.tls_key to the key of this certificate"),
         (&*server, &*key, Some(missing), "gate.tls_client_ca = /does/not/exist.pem"),
         (&*server, &*key, Some(&*key), "gate.tls_client_ca"),
     ] {

@@ -74,7 +74,7 @@ async fn all_sales_are_paused_and_go_on_but_for_those_that_were_paused_by_name()
         planned.stdout.contains("249 sales would be paused: 1, 2, 3, 4, 5, 6, 7, 9, 10, 11 and 239 more"),
         "{planned:?}"
     );
-    assert!(planned.stdout.contains("1 sale paused before: 8"), "{planned:?}");
+    assert!(planned.stdout.contains("1 sale already paused: 8"), "{planned:?}");
     assert_eq!(asks(&program, 7, 1), "admitted");
     let done = program.run("pause --yes --json").expect(0).json();
     assert_eq!(done["vouchers"].as_array().map(Vec::len), Some(249), "{done}");
@@ -87,7 +87,7 @@ async fn all_sales_are_paused_and_go_on_but_for_those_that_were_paused_by_name()
     program.run("pause --voucher 9 --yes").expect(0);
 
     let planned = program.run("resume --dry-run").expect(0);
-    assert!(planned.stdout.contains("248 sales would go on"), "{planned:?}");
+    assert!(planned.stdout.contains("248 sales would be resumed"), "{planned:?}");
     let resumed = program.run("resume --yes --json").expect(0).json();
     assert_eq!(resumed["vouchers"].as_array().map(Vec::len), Some(248), "{resumed}");
     assert_eq!(resumed["stay_paused"], serde_json::json!(["8", "9"]), "{resumed}");
@@ -97,7 +97,7 @@ async fn all_sales_are_paused_and_go_on_but_for_those_that_were_paused_by_name()
         assert_eq!(asks(&program, voucher, 3), expected, "{voucher}");
     }
     let left = program.run("resume").expect(1);
-    assert!(left.stdout.contains("paused by name") && left.stdout.contains("8, 9"), "{left:?}");
+    assert!(left.stdout.contains("vouchers that stay paused") && left.stdout.contains("8, 9"), "{left:?}");
     program.run("resume --workers").expect(0);
     for voucher in [8, 9] {
         program.run(&format!("resume --voucher {voucher} --yes")).expect(0);
@@ -164,7 +164,7 @@ async fn a_dry_run_and_a_missing_terminal_change_nothing() {
     let mut terminal = Terminal::start(&program.command(&["resume"]));
     let shown = terminal.shows("Resume 1 sale? [y/N]");
     assert!(
-        shown.contains("the workers stay paused, by") && shown.contains("1 sale would go on: 7"),
+        shown.contains("the workers stay paused, by") && shown.contains("1 sale would be resumed: 7"),
         "{shown}"
     );
     terminal.types("n");
@@ -181,7 +181,7 @@ async fn a_dry_run_and_a_missing_terminal_change_nothing() {
         "the pair of `pause --workers` is `resume --workers`"
     );
     let resumed = program.run("resume --workers --yes").expect(0);
-    assert!(resumed.stdout.contains("the workers read again within a second"), "{resumed:?}");
+    assert!(resumed.stdout.contains("the workers start to read again within a second"), "{resumed:?}");
     assert_eq!(asks(&program, 7, 1), "admitted");
 }
 

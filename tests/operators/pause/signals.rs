@@ -42,11 +42,11 @@ async fn sigtstp_takes_nothing_new_sigcont_goes_on_and_the_process_lives_all_the
     assert!(second.stop().await.success());
 
     first.signal(Signal::SIGCONT);
-    first.says("pause over: reading goes on").await;
+    first.says("pause over: entries are read again").await;
     fixture.plain_rush(3_000, 50).await;
     fixture.settled().await;
     fixture.invariants().await;
-    assert_eq!(first.log().matches("paused: nothing is read").count(), 1, "{}", first.log());
+    assert_eq!(first.log().matches("paused: no entries are read").count(), 1, "{}", first.log());
     assert!(first.stop().await.success());
 }
 
@@ -57,11 +57,11 @@ async fn reading_goes_on_when_neither_the_fleet_nor_the_process_is_paused() {
     let worker = fixture.worker("w").start();
     worker.says("worker started").await;
     worker.signal(Signal::SIGTSTP);
-    worker.says("paused: nothing is read").await;
+    worker.says("paused: no entries are read").await;
     program(&fixture).run("pause --workers --yes").expect(0);
     until_page(&worker, "/metrics", 200, "tidegate_paused{reason=\"fleet\"} 1").await;
     worker.signal(Signal::SIGCONT);
-    worker.says("pause over, but another one holds").await;
+    worker.says("pause over, but another pause continues").await;
     fixture.plain_rush(1_000, 10).await;
     nothing_is_read(&fixture).await;
 
@@ -97,9 +97,9 @@ async fn sigterm_ends_a_paused_worker_at_once_and_one_that_still_waits_for_redis
     fixture.open_sale().await;
     fixture.redis.stop().expect("Redis is stopped");
     let mut worker = fixture.worker("w").set("REDIS_COMMAND_TIMEOUT_MS", 500).start();
-    worker.says("Waiting for it").await;
+    worker.says("Waiting for Redis").await;
     worker.signal(Signal::SIGTSTP);
-    worker.says("paused: nothing is read").await;
+    worker.says("paused: no entries are read").await;
     fixture.redis.cont().expect("Redis goes on");
     worker.says("worker started").await;
     fixture.plain_rush(1_000, 10).await;

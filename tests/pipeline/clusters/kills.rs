@@ -47,11 +47,11 @@ async fn a_worker_outlives_its_node(kind: ClusterKind) {
     scene.look_at(1).await;
     scene.sold(2_000).await;
     scene.node(0).kill9().unwrap();
-    scene.workers[0].says("on to the next").await;
+    scene.workers[0].says("sessions go to another node").await;
     scene.ends_well_on(&[1, 2]).await;
 
     scene.node(0).restart().unwrap();
-    scene.workers[0].says("sessions return to it").await;
+    scene.workers[0].says("sessions return to this node").await;
     scene.fixture.plain_rush(100_000, 2_000).await;
     scene.ends_well_on(&[0, 1, 2]).await;
 }
@@ -66,11 +66,15 @@ async fn all_workers_follow_the_primary_of_a_group() {
     let doctor = scene.tidegate(&scene.fixture.mysql.url_from(0), &["doctor"]);
     let doctor = String::from_utf8(doctor.stdout).unwrap();
     assert_eq!(doctor.matches("is a secondary of the replication group").count(), 2, "{doctor}");
-    assert_eq!(doctor.matches("takes orders, a node of the replication group").count(), 1, "{doctor}");
+    assert_eq!(
+        doctor.matches("accepts orders and is a node of the replication group").count(),
+        1,
+        "{doctor}"
+    );
     scene.look_at(1).await;
     scene.sold(2_000).await;
     scene.node(0).kill9().unwrap();
-    scene.workers[0].says("on to the next").await;
+    scene.workers[0].says("sessions go to another node").await;
     scene.ends_well_on(&[1, 2]).await;
 }
 
@@ -91,11 +95,11 @@ async fn a_node_parts_and_comes_back(kind: ClusterKind) {
     scene.look_at(1).await;
     scene.sold(2_000).await;
     scene.node(0).partition_away().unwrap();
-    scene.workers[0].says("on to the next").await;
+    scene.workers[0].says("sessions go to another node").await;
     scene.ends_well_on(&[1, 2]).await;
 
     scene.fixture.plain_rush(100_000, 2_000).await;
     scene.node(0).bring_back().unwrap();
-    scene.workers[0].says("sessions return to it").await;
+    scene.workers[0].says("sessions return to this node").await;
     scene.ends_well_on(&[0, 1, 2]).await;
 }

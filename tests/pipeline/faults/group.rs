@@ -81,7 +81,7 @@ async fn entries_that_are_trimmed_away_under_a_batch_in_progress_are_written_all
     let worker = proxies.before(quick(&fixture, "w").set("WORKER_CLAIM_IDLE_MS", 4_500), &fixture).start();
     commit.reached().await.expect("a batch is in progress");
     fixture.call(&format!("XTRIM {STREAM} MAXLEN 0")).await;
-    worker.says("kept from being claimed").await;
+    worker.says("so no other consumer claims the entries").await;
     assert_eq!(fixture.pending().await, 302, "what is in progress is pending");
     commit.release();
     fixture.settled().await;

@@ -173,7 +173,7 @@ async fn dead_connections_are_not_tried_one_by_one() {
     fixture.plain_rush(2_000, 1).await;
     fixture.settled().await;
     fixture.invariants().await;
-    let knocks = worker.log().matches("the store is still away").count();
+    let knocks = worker.log().matches("the store is still unavailable").count();
     assert_eq!(knocks, 0, "the first knock is answered");
     assert!(worker.stop().await.success());
 }

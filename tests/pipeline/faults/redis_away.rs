@@ -160,7 +160,7 @@ async fn redis_refuses_writes_between(begin: &str, end: &str, said: &str) {
     worker.says(said).await;
     // The second worker cannot start now, and must not give up.
     let late = patient("late").start();
-    late.says("Waiting for it").await;
+    late.says("Waiting for Redis").await;
     let requests = fixture.requests_within(Duration::from_secs(1)).await;
     // While lanes continue, each refused order is tried again now and then; a hot loop would send tens of thousands of
     // commands.
@@ -170,7 +170,7 @@ async fn redis_refuses_writes_between(begin: &str, end: &str, said: &str) {
     fixture.settled().await;
     fixture.invariants().await;
     late.says("worker started").await;
-    assert_eq!(late.log().matches("Waiting for it").count(), 1);
+    assert_eq!(late.log().matches("Waiting for Redis").count(), 1);
     assert_eq!(worker.log().matches("outage began").count(), usize::from(said == "outage began"));
     for worker in [worker, late] {
         assert!(worker.stop().await.success());
@@ -190,7 +190,7 @@ async fn redis_forgets_everything_while_a_batch_is_in_progress() {
 
     fixture.call("FLUSHALL").await;
     commit.release();
-    worker.says("the consumer group was gone and has been made again").await;
+    worker.says("the consumer group was gone and was created again").await;
     until("the batch in progress is written", || async { fixture.outcomes().await == 300 }).await;
     fixture.redis_has_forgotten().await;
     fixture.restock_redis(crate::fixture::rush::PLENTY, 10_000).await;
@@ -208,7 +208,7 @@ async fn a_worker_that_starts_without_redis_waits_for_it_and_says_so_once() {
     fixture.rush(1_000, 300).await;
     fixture.redis.kill9().expect("Redis is killed");
     let worker = impatient(&fixture, "w").start();
-    worker.says("Waiting for it").await;
+    worker.says("Waiting for Redis").await;
     // The listener takes the place of Redis: it sees each attempt, and answers nothing.
     let listener = TcpListener::bind(("127.0.0.1", fixture.redis.port())).await.expect("the port is free");
     for _ in 0..4 {
@@ -218,7 +218,7 @@ async fn a_worker_that_starts_without_redis_waits_for_it_and_says_so_once() {
     drop(listener);
     fixture.redis.restart().expect("Redis starts");
     fixture.settled().await;
-    assert_eq!(worker.log().matches("Waiting for it").count(), 1);
+    assert_eq!(worker.log().matches("Waiting for Redis").count(), 1);
     fixture.invariants().await;
     assert!(worker.stop().await.success());
 }
@@ -233,9 +233,9 @@ async fn a_worker_that_waits_for_its_name_waits_for_redis_too() {
     first.kill9();
     fixture.rush(2_000, 100).await;
     let second = impatient(&fixture, "w").log_as("second").set("WORKER_HEARTBEAT_TTL_MS", 5_000).start();
-    second.says("the name has a heartbeat").await;
+    second.says("the name of this worker has a heartbeat").await;
     fixture.redis.kill9().expect("Redis is killed");
-    second.says("Waiting for it").await;
+    second.says("Waiting for Redis").await;
     fixture.redis.restart().expect("Redis starts");
     fixture.settled().await;
     fixture.invariants().await;

@@ -1,4 +1,4 @@
-//! The faults that an audit found, one sentence each.
+//! The failures that an audit found, one sentence each.
 
 use super::{AuditReport, VoucherAudit};
 use crate::{
@@ -8,28 +8,28 @@ use crate::{
 };
 
 impl AuditReport {
-    /// The faults of all vouchers, one sentence each. The audit passes if there are none.
+    /// The sentences about all failures that the audit found. If there are none, the audit passes.
     #[must_use]
     pub fn failures(&self) -> Vec<String> {
         let mut failures: Vec<String> = self.vouchers.iter().flat_map(VoucherAudit::failures).collect();
         failures.extend(self.counters.iter().take(LISTED).map(CounterDifference::sentence));
         let more = self.counters.len().saturating_sub(LISTED);
         if more > 0 {
-            failures.push(format!("{more} more limit counters differ from the uses that orders hold"));
+            failures.push(format!("{more} more limit counters are wrong or above their limits"));
         }
         let Offenders { total, .. } = self.unreadable.lost;
         if total > 0 {
             let what = either(total, "entry was acknowledged and is", "entries were acknowledged and are");
             let lost = &self.unreadable.lost;
-            let page = "docs/runbook/dead-letters.md#unreadable-entries";
-            failures.push(format!("{total} unreadable {what} not in the dead stream: {lost}; see {page}"));
+            let doc = "docs/runbook/dead-letters.md#unreadable-entries";
+            failures.push(format!("{total} unreadable {what} not among the dead letters: {lost}; see {doc}"));
         }
         failures
     }
 }
 
 impl VoucherAudit {
-    /// The faults of this voucher, one sentence each.
+    /// The sentences about the failures that the audit found for one voucher.
     #[must_use]
     pub fn failures(&self) -> Vec<String> {
         let wrong_keys = self.offences.wrong_keys.first.iter();
@@ -47,33 +47,33 @@ impl VoucherAudit {
             (&self.offences.lost.orders, "admitted order is lost", "admitted orders are lost"),
             (
                 &self.offences.mismatched,
-                "order differs from what was admitted under its id",
-                "orders differ from what was admitted under their ids",
+                "order in MySQL differs from the admitted order with the same id",
+                "orders in MySQL differ from the admitted orders with the same ids",
             ),
             (
                 &self.offences.not_released,
-                "order was refused, and Redis still holds its units",
-                "orders were refused, and Redis still holds their units",
+                "order was refused, but its units are not back in the stock in Redis",
+                "orders were refused, but their units are not back in the stock in Redis",
             ),
             (
                 &self.offences.lost_events,
-                "order has events that were acknowledged and not recorded",
-                "orders have events that were acknowledged and not recorded",
+                "order has acknowledged events that are missing in MySQL",
+                "orders have acknowledged events that are missing in MySQL",
             ),
             (
                 &self.offences.doubled_back,
-                "live order was released to Redis as well",
-                "live orders were released to Redis as well",
+                "live order was released in Redis, so its units are on sale again",
+                "live orders were released in Redis, so their units are on sale again",
             ),
             (
                 &self.offences.shared_slots,
-                "slot of a user (user/slot) has more than one live order",
-                "slots of a user (user/slot) have more than one live order",
+                "user/slot pair has more than one live order, which the unique key should prevent",
+                "user/slot pairs have more than one live order, which the unique key should prevent",
             ),
             (
                 &self.offences.contradictory.orders,
-                "order is neither live nor cancelled (status 4 or 6 with a slot, or no slot with another status)",
-                "orders are neither live nor cancelled (status 4 or 6 with a slot, or no slot with another status)",
+                "order is neither live nor cancelled: its columns status and slot contradict each other",
+                "orders are neither live nor cancelled: their columns status and slot contradict each other",
             ),
         ];
         let offences = offences.into_iter().filter(|(offenders, ..)| offenders.total > 0);
@@ -87,18 +87,17 @@ impl VoucherAudit {
         let mut failures = Vec::new();
         let Some(stock) = self.stocks.stock else { return failures };
         if stock < 0 {
-            failures.push(format!("the stock in MySQL is {stock}"));
+            failures.push(format!("the stock in MySQL is negative: {stock}"));
         }
         let Some(initial) = self.stocks.initial_stock else { return failures };
         if self.rows.live_units > initial {
-            failures
-                .push(format!("oversold: {} of {initial} units are in live orders", self.rows.live_units));
+            failures.push(format!("oversold: live orders take {} of {initial} units", self.rows.live_units));
         }
         let left = initial - self.rows.live_units;
         if self.stocks.mysql_drift.is_some_and(|units| units != 0) {
             failures.push(format!(
-                "the stock in MySQL is {stock}, but {initial} loaded - {} in live orders = {}",
-                self.rows.live_units, left
+                "the stock in MySQL is {stock}, but should be {}: {initial} loaded units minus {} units of live orders",
+                left, self.rows.live_units
             ));
         }
         failures
@@ -108,19 +107,19 @@ impl VoucherAudit {
         let risk = self.stocks.oversell_risk_at_least.filter(|risk| *risk > 0)?;
         let units = either(risk.unsigned_abs(), "unit", "units");
         Some(format!(
-            "Redis offers {risk} {units} or more that MySQL does not have{}: orders that Redis admits for them are \
-             refused later; see docs/runbook/stock-is-wrong.md#the-stock-in-redis-is-wrong",
+            "Redis offers {risk} {units} or more that MySQL does not have: orders for these units are \
+             refused later{}; see docs/runbook/stock-is-wrong.md#the-stock-in-redis-is-wrong",
             self.uncertain_oversell_risk(risk)
         ))
     }
 
-    /// The part of the oversell risk in the table that is not certain.
+    /// The remark about the oversell risk in the table, if that risk is above the certain one.
     fn uncertain_oversell_risk(&self, certain: i64) -> String {
         let shown = self.oversell_risk().filter(|shown| *shown > certain);
         shown.map_or_else(String::new, |shown| {
             format!(
-                " (that is certain; the oversell risk of {shown} in the table is right unless orders that its journal does not know, \
-                 or orders on their way, account for the rest)"
+                "; the oversell risk of {shown} in the table is exact only if no order is in flight \
+                 and the journal knows all orders"
             )
         })
     }
@@ -140,8 +139,8 @@ impl VoucherAudit {
         let (stock, orders) = (self.stocks.stock.unwrap_or_default(), self.rows.forgotten_orders);
         self.offences.is_forgotten.then(|| {
             format!(
-                "Redis has forgotten it: its sale is on, MySQL has {stock} {} of it and {orders} {}, and Redis has no stock of \
-                 it under the names that are configured; see docs/runbook/redis-lost-data.md",
+                "Redis does not know the voucher: its sale is on, and MySQL has {stock} {} left and {orders} {}, \
+                 but Redis has no stock under the configured key names; see docs/runbook/redis-lost-data.md",
                 either(stock.unsigned_abs(), "unit", "units"),
                 either(orders, "order that came through Redis", "orders that came through Redis"),
             )

@@ -1,4 +1,4 @@
-//! The report of an audit: its counts, and whether everything is right.
+//! The report of an audit: its counts, and the failures that it found.
 
 use std::collections::BTreeSet;
 
@@ -11,22 +11,22 @@ use crate::{
     limit_counters::{CounterDifference, NotCompared},
 };
 
-/// The results of an audit.
+/// The results of checking all orders, stocks and limits in Redis and MySQL.
 #[derive(Clone, Debug, Serialize)]
 pub struct AuditReport {
-    /// The results for each voucher that either side names, in ascending order.
+    /// The audit results of each voucher that Redis or MySQL knows, in ascending order of the ids.
     pub vouchers: Vec<VoucherAudit>,
-    /// The orders of all vouchers in MySQL, by status.
+    /// The number of orders of all vouchers in MySQL, by status.
     pub states: StateCounts,
-    /// Entries of the stream that are events of orders: paid, cancelled and so on.
+    /// The number of stream entries that are order events, such as a payment or a cancellation.
     pub events: u64,
-    /// Entries of the stream that are neither orders nor events, so they belong to no voucher.
+    /// The counts of stream entries that are neither orders nor events. Such entries belong to no voucher.
     pub unreadable: Unreadable,
     /// The unreadable entries that would be orders if their fields had the configured names.
     pub misnamed: Misnamed,
-    /// Limit counters that differ from the uses of orders, and limits that orders exceed.
+    /// The limit counters with a wrong value, and the limits that orders exceed.
     pub counters: Vec<CounterDifference>,
-    /// Counters that could not be checked. This is no failure.
+    /// The limit counters that the audit could not check. They are no failure of the audit.
     pub counters_not_compared: BTreeSet<NotCompared>,
 }
 
@@ -41,158 +41,171 @@ impl AuditReport {
     }
 }
 
-/// The position of lost orders in time and in the stream.
+/// The first and the last order that was lost after Redis admitted it, by admission time and by stream entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct LostSpan {
-    /// The admission of the first lost order with a known time, in Unix milliseconds.
+    /// The admission time of the first lost order with a known time, in Unix milliseconds.
     pub from_ms: u64,
-    /// The admission of the last lost order with a known time, in Unix milliseconds.
+    /// The admission time of the last lost order with a known time, in Unix milliseconds.
     pub to_ms: u64,
-    /// The number of lost orders that the stream still holds: `tidegate replay` can write these.
+    /// The number of lost orders whose entries are still in the stream, so that the command `tidegate replay` can write
+    /// them.
     pub in_stream: u64,
-    /// The first and the last entry of these orders.
+    /// The first and the last stream entry of lost orders.
     pub entries: Option<(EntryId, EntryId)>,
 }
 
-/// The results of an audit for one voucher.
+/// The results of an audit (a complete check) for one voucher.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct VoucherAudit {
-    /// The voucher of these results.
+    /// The id of the audited voucher.
     pub voucher: VoucherId,
-    /// The places of the voucher's orders.
+    /// The number of the voucher's admitted orders by what became of them: written to MySQL, released (units returned
+    /// to the stock), dead letter, or not handled yet.
     #[serde(flatten)]
     pub orders: AdmittedOrders,
-    /// The rows of the voucher in MySQL.
+    /// The counts of the voucher's rows in MySQL.
     #[serde(flatten)]
     pub rows: RowCounts,
-    /// The faults of the voucher's orders.
+    /// The errors of the voucher: orders, keys and rows that break a rule.
     #[serde(flatten)]
     pub offences: Violations,
-    /// The stocks of the voucher.
+    /// The stocks of the voucher in Redis and MySQL.
     #[serde(flatten)]
     pub stocks: Stocks,
 }
 
-/// The admitted order ids: those in the journal, the stream or the dead stream. If no order is lost, mismatched or not
-/// released, `admitted = written + released + dead + in_flight`.
+/// The number of admitted order ids, by what became of them. If no order is lost, mismatched or not released, `admitted
+/// = written + released + dead + in_flight`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct AdmittedOrders {
-    /// The number of all admitted order ids.
+    /// The number of all order ids that Redis admitted, by the journal (the Redis hash of orders), the stream and the
+    /// dead letters.
     pub admitted: u64,
-    /// Admitted orders with a row in MySQL that is live, or was cancelled since and not released.
+    /// The number of admitted orders that have a row in MySQL, and whose units Redis has not returned to the stock.
     pub written: u64,
-    /// Admitted orders that were released: cancelled in MySQL, or never written there.
+    /// The number of admitted orders whose units Redis has returned to the stock. MySQL has a cancelled row or no row
+    /// for such an order.
     pub released: u64,
-    /// Admitted orders that are dead letters.
+    /// The number of admitted orders that are dead letters.
     pub dead: u64,
-    /// Units of the dead orders. Redis holds them until the orders are written or released.
+    /// The units of admitted orders that are dead letters. The stock in Redis lacks these units until an operator
+    /// handles the dead letters.
     pub dead_units: i64,
-    /// Admitted orders that are not delivered or not settled yet.
+    /// The number of admitted orders that no worker has handled completely yet.
     pub in_flight: u64,
-    /// Units of the orders in flight.
+    /// The units of admitted orders that no worker has handled completely yet.
     pub in_flight_units: i64,
-    /// Events of the voucher's orders that were not settled when the audit began.
+    /// The number of order events of the voucher that workers had not recorded when the audit began.
     pub in_flight_events: u64,
 }
 
-/// The counts of a voucher's rows in MySQL.
+/// The number of a voucher's order rows in MySQL, by several criteria.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RowCounts {
-    /// The counts of the rows, by status.
+    /// The number of the voucher's rows, by status.
     pub states: StateCounts,
-    /// The number of live rows.
+    /// The number of the voucher's rows that are not cancelled or refunded.
     pub live_orders: u64,
-    /// The units of live rows.
+    /// The units of the voucher's rows that are not cancelled or refunded.
     pub live_units: i64,
-    /// The number of cancelled rows.
+    /// The number of the voucher's cancelled rows.
     pub cancelled_orders: u64,
-    /// The rows that Redis does not know: older than its data, or written by another producer.
+    /// The number of rows whose orders Redis does not know, because the rows are older than the data in Redis, or
+    /// because another producer wrote them.
     pub unknown_orders: u64,
-    /// The unknown rows that name their entry of the stream.
+    /// The number of rows whose orders Redis has lost: each row names a stream entry, but Redis does not know the
+    /// order.
     pub forgotten_orders: u64,
 }
 
-/// The faults of a voucher's orders.
+/// The errors that an audit found for a voucher: orders, keys and rows that break a rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Violations {
-    /// Dead letters that are cancelled in MySQL and not released: `tidegate dead cancel` was killed between the two
-    /// steps.
+    /// The dead letters whose order is cancelled in MySQL, but whose units Redis has not returned to the stock. The
+    /// command `tidegate dead cancel` was killed between these two steps.
     pub half_cancelled: Offenders,
-    /// Orders that are cancelled in MySQL, neither in flight nor dead, and still admitted by the journal. This is no
-    /// failure: a service that cancels without `lua/release.lua` leaves such orders, too.
+    /// The orders that are cancelled in MySQL, but still admitted in the journal (the Redis hash of orders). The audit
+    /// does not fail, because a service that cancels without `lua/release.lua` also leaves such orders.
     pub kept: Offenders,
-    /// Admitted orders that are nowhere.
+    /// The admitted orders that were lost: MySQL has no row, no worker still handles them, and they are no dead
+    /// letters.
     #[serde(flatten)]
     pub lost: LostOrders,
-    /// Admitted and settled orders whose row belongs to another user or voucher, or has another quantity.
+    /// The admitted orders whose row in MySQL has another user, voucher or quantity.
     pub mismatched: Offenders,
-    /// Settled orders that MySQL refused and Redis still holds.
+    /// The orders that MySQL refused, but whose units Redis has not returned to the stock.
     pub not_released: Offenders,
-    /// Released orders with a live row: their units were sold twice.
+    /// The orders whose units Redis has returned to the stock, although their row in MySQL is not cancelled. These
+    /// units can be sold twice.
     pub doubled_back: Offenders,
-    /// Keys in Redis with a wrong type or content, each with the error of Redis. Their contents are missing in this
-    /// report.
+    /// The keys in Redis with a wrong type or content, each with the error of Redis. The audit could not check their
+    /// contents.
     pub wrong_keys: Offenders,
-    /// Slots with more than one live order, as `user/slot`; possible only without the unique key.
+    /// The pairs of user and slot (number of a user's order), as `user/slot`, with more than one uncancelled order. The
+    /// unique key in MySQL prevents such pairs.
     pub shared_slots: Offenders,
-    /// Rows whose slot and status contradict each other.
+    /// The rows whose columns `slot` and `status` contradict each other.
     #[serde(flatten)]
     pub contradictory: ContradictoryRows,
-    /// Orders with events that were acknowledged and that MySQL has not recorded.
+    /// The orders with lost events: acknowledged in the stream, but not recorded in MySQL.
     pub lost_events: Offenders,
-    /// Differences of orders and users that only a comparison lists: no order and no unit is lost or sold twice.
+    /// The number of harmless differences between both stores, which only a comparison lists. They neither lose nor
+    /// double an order or a unit.
     pub other_differences: u64,
-    /// Whether Redis has lost the sale, so that no user can buy. The sale is on and has units left in MySQL, and
-    /// orders of it came through Redis. But Redis holds neither a stock nor an admitted order of it.
+    /// Whether Redis has lost the sale of the voucher, so that no user can buy. According to MySQL, the sale is on and
+    /// has units and orders. But Redis has neither a stock nor an admitted order.
     pub is_forgotten: bool,
 }
 
-/// Orders that Redis admitted, and that are neither in MySQL nor in flight nor dead.
+/// The orders that Redis admitted and that were lost: MySQL has no row, no worker still handles them, and they are no
+/// dead letters.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LostOrders {
-    /// The admitted orders that are nowhere.
+    /// The ids of the lost orders.
     #[serde(rename = "lost")]
     pub orders: Offenders,
-    /// The time of their admissions, and the entries that can be run again; None if neither is known.
+    /// The admission times of the lost orders, and their entries that are still in the stream. None: neither is known.
     #[serde(rename = "lost_span")]
     pub span: Option<LostSpan>,
 }
 
-/// Rows whose slot and status contradict each other, and their units.
+/// The order rows whose columns `slot` and `status` contradict each other, and their units.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ContradictoryRows {
-    /// Rows whose slot and status contradict each other (see [`tidegate_orders::row_state`]): neither live nor
-    /// cancelled.
+    /// The orders that count neither as live nor as cancelled, because the columns `slot` and `status` contradict each
+    /// other (see [`tidegate_orders::row_state`]).
     #[serde(rename = "contradictory")]
     pub orders: Offenders,
-    /// The units of these rows. The rows do not show whether the units went back to the stock.
+    /// The units of the contradictory rows. It is unknown whether these units are back in the stock.
     #[serde(rename = "contradictory_units")]
     pub units: i64,
 }
 
-/// The stocks of a voucher, in units.
+/// The stocks of a voucher in Redis and MySQL, in units, and their errors.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Stocks {
-    /// The units left in MySQL; `None` if MySQL does not know the voucher.
+    /// The units left in MySQL. `None`: MySQL does not know the voucher.
     pub stock: Option<i64>,
-    /// The loaded units; `None` for vouchers that were taken over from another program.
+    /// The units that were ever loaded for the sale. `None`: another program loaded the voucher, so that MySQL does not
+    /// know this number.
     pub initial_stock: Option<i64>,
-    /// The units left in Redis.
+    /// The units left in Redis. `None`: Redis has no stock of the voucher.
     pub redis_stock: Option<i64>,
-    /// The units that Redis should offer: MySQL's stock without the units of in-flight and dead orders, which will be
-    /// taken from it or released. `None` if MySQL does not know the voucher.
+    /// The right stock in Redis: the stock in MySQL minus the units of unfinished orders and dead letters, which MySQL
+    /// will still deduct. `None`: MySQL does not know the voucher.
     pub redis_stock_due: Option<i64>,
-    /// The units that Redis offers and that MySQL will certainly not have, whatever is in flight meanwhile; 0 if there
-    /// are none. `None` if this is unknown: the sale is over, there is no stock or no journal, or the stock was just
-    /// adjusted.
+    /// The units in Redis that MySQL will certainly not have after all unfinished orders. 0: no such units. `None`:
+    /// unknown, because the sale is over, the stock or the journal is missing, or the stock was just changed.
     pub oversell_risk_at_least: Option<i64>,
-    /// The units that Redis offers beyond the sum of its journal, below 0 fewer: an operator wrote the stock manually,
-    /// or Redis lost data. 0: they agree. `None` if the journal is not complete, or the sum is unknown.
+    /// The stock in Redis minus the sum of the voucher's journal (the Redis hash of orders). Not 0: an operator changed
+    /// the stock manually, or Redis lost data. `None`: the journal is not complete, or its sum is unknown.
     pub journal_mismatch: Option<i64>,
-    /// The units of MySQL's stock above the loaded units less the live rows, in one snapshot.
+    /// The stock in MySQL minus the correct stock: the loaded units, minus the units of rows that are not cancelled.
+    /// Both were read in one snapshot. `None`: the loaded units are unknown.
     #[serde(skip)]
     pub mysql_drift: Option<i64>,
-    /// Whether both stocks were unchanged after the comparison. Also false if this was not checked.
+    /// Whether both stocks were the same before and after the comparison. False if the stocks were read only once.
     #[serde(skip)]
     pub is_at_rest: bool,
 }
@@ -217,7 +230,8 @@ impl Violations {
 }
 
 impl VoucherAudit {
-    /// Whether every admitted order is written or released, and there is no fault.
+    /// Whether each admitted order of the voucher is written to MySQL or released (units returned to the stock), and no
+    /// order, key or row breaks a rule.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         let wrong = [
@@ -235,24 +249,25 @@ impl VoucherAudit {
             && wrong.iter().all(|offenders| offenders.total == 0)
     }
 
-    /// Whether neither side knows the voucher. The id is most likely a typing error, and a verdict that all is well
-    /// would be wrong.
+    /// Whether neither Redis nor MySQL knows the voucher. In this case, the id is probably a typing error, so the audit
+    /// must not pass.
     #[must_use]
     pub fn is_unknown(&self) -> bool {
         self.stocks.stock.is_none()
             && self.orders.admitted + self.rows.live_orders + self.rows.cancelled_orders == 0
     }
 
-    /// The units that Redis offers beyond what MySQL will have when all orders in flight are written and all dead
-    /// orders are requeued; negative if Redis offers fewer. Exact only at a quiet time: see
+    /// The units in Redis that MySQL will not have after all unfinished orders and dead letters are written. Negative:
+    /// Redis has fewer units than MySQL. The number is exact only while no orders arrive: see
     /// [`Stocks::oversell_risk_at_least`].
     #[must_use]
     pub fn oversell_risk(&self) -> Option<i64> {
         Some(self.stocks.redis_stock?.saturating_sub(self.stocks.redis_stock_due?))
     }
 
-    /// The oversell risk that is certain, not 0, and not a failure already. No order is in flight or waits for a
-    /// decision, and both stocks were unchanged afterwards, so nothing moved while they were read.
+    /// The units that Redis offers, but that MySQL will not have. None: this number is 0, uncertain, or already
+    /// reported as a failure. The number is certain if both stocks stayed the same, no order is unfinished, and no
+    /// order is a dead letter.
     #[must_use]
     pub fn settled_oversell_risk(&self) -> Option<i64> {
         self.possible_oversell_risk().filter(|_| self.stocks.is_at_rest)

@@ -1,4 +1,4 @@
-//! The part of a pass that reads the dead letters: orders that hold their units until an operator decides.
+//! The read of the dead letters in a comparison. Such orders take units from the stock until an operator decides.
 
 use crate::{
     CompareError,

@@ -1,4 +1,4 @@
-//! The part of a pass that counts the places of orders, and the unreadable entries of the stream.
+//! The count of orders by their state in a comparison, and of unreadable entries in the stream.
 
 use std::collections::BTreeMap;
 

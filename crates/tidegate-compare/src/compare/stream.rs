@@ -1,5 +1,5 @@
-//! The part of a pass that reads the stream: events that MySQL should have recorded, and orders that are in no
-//! complete journal.
+//! The read of the stream in a comparison: events that MySQL should have recorded, and orders that are in no complete
+//! journal.
 
 use crate::{
     CompareError,

@@ -218,15 +218,15 @@ fn what_is_on_its_way_is_no_oversell_risk_and_what_nobody_knows_of_makes_it_smal
     counts.row(&row(1));
     counts.row(&row(8));
     counts.set_redis_stock(voucher(), Some(99));
-    assert_eq!(counts.finish(&[]).0.risk(98), Some(0), "Redis does not know the other");
+    assert_eq!(counts.finish(&[]).0.risk(98), Some(0), "Redis does not know order 8");
     let mut counts = admitted(1);
     counts.note(1, &release("worker:user_has_order"));
     counts.set_redis_stock(voucher(), Some(102));
-    assert_eq!(counts.finish(&[]).0.risk(100), Some(0), "its producer had taken nothing");
+    assert_eq!(counts.finish(&[]).0.risk(100), Some(0), "the producer had taken no unit");
     let mut counts = admitted(1);
     counts.row(&row(1));
     counts.set_redis_stock(voucher(), Some(100));
-    assert_eq!(counts.finish(&[]).0.risk(50), None, "no script of ours sells it");
+    assert_eq!(counts.finish(&[]).0.risk(50), None, "no script of Tidegate sells the voucher");
 }
 
 fn unreadable() -> tidegate_orders::wire::WireError {

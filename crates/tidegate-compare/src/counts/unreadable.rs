@@ -1,4 +1,4 @@
-//! The entries of the stream that are no readable order, and their states.
+//! The stream entries that cannot be read as orders, and their states.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -7,19 +7,19 @@ use tidegate_stream::EntryId;
 
 use super::Offenders;
 
-/// The counts of entries that are no readable order.
+/// The number of stream entries that cannot be read as orders, by what became of the entries.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Unreadable {
-    /// The number of all such entries.
+    /// The number of all unreadable entries.
     pub total: u64,
-    /// Entries that are dead letters, as they should be.
+    /// The number of unreadable entries that are among the dead letters, as they should be.
     pub dead: u64,
-    /// Entries that are not delivered or not settled yet.
+    /// The number of unreadable entries that no worker has handled completely yet.
     pub in_flight: u64,
-    /// Entries with too few fields for an order, and neither dead nor in flight: from a tutorial's
-    /// `XADD stream.orders * init 1` before the group existed. This is no failure.
+    /// The number of handled entries that have too few fields for an order. For example, a tutorial creates the stream
+    /// by `XADD stream.orders * init 1`. The audit does not fail because of such entries.
     pub no_orders: u64,
-    /// Entries in none of these states: acknowledged and gone.
+    /// The unreadable entries that were acknowledged and are not among the dead letters.
     pub lost: Offenders,
 }
 

@@ -14,9 +14,8 @@ use super::{LimitCounterCheck, orders::OrderNote};
 const PIECE: usize = 500;
 
 impl LimitCounterCheck<'_> {
-    /// Adds up the uses of a campaign's limits. `regions` also has the orders of each region that are known to be in
-    /// the stream or among the dead letters. While orders come and go, an order that ends meanwhile may still be
-    /// counted.
+    /// Calculates how much of a campaign's limits the orders of all regions use. `regions` also contains each region's
+    /// orders in the stream and in the dead letters. An order that ends during this call may still count.
     ///
     /// # Errors
     /// Fails for the reasons in [`CompareError`].

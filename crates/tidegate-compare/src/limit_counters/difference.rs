@@ -1,4 +1,4 @@
-//! The faults of limit counters, for reports and repairs.
+//! The differences of limit counters, for reports and repairs.
 
 use serde::Serialize;
 use tidegate_orders::{LimitOwner, UserId, VoucherId, scripts::SetUse};
@@ -6,30 +6,31 @@ use tidegate_orders::{LimitOwner, UserId, VoucherId, scripts::SetUse};
 use super::owners::Count;
 use crate::reconciled::DifferenceKind;
 
-/// A counter that differs from the uses of orders, or a limit that orders exceed.
+/// A limit counter with a wrong value, or a limit that orders exceed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CounterDifference {
-    /// The kind of the fault.
+    /// The kind of the difference: a wrong limit counter, a wrong field of a user, or an exceeded limit.
     pub kind: DifferenceKind,
-    /// The voucher, or one of the campaign's vouchers.
+    /// The voucher that has the limit, or one voucher of the campaign that has the limit.
     pub voucher: VoucherId,
-    /// The user whose slots are wrong.
+    /// The user for whom Redis counts wrong orders. None: the counter of a limit is wrong.
     pub user: Option<UserId>,
-    /// The units by which the count is too high, below 0 too low; for a limit that is exceeded, the excess.
+    /// The value of the counter minus the right value; negative if the counter is too low. For an exceeded limit, the
+    /// excess.
     pub units: i64,
-    /// The counter with the fault.
+    /// The limit counter that differs.
     pub counter: Counter,
 }
 
 impl CounterDifference {
-    /// The fault in a sentence.
+    /// The difference in one sentence for an operator.
     #[must_use]
     pub fn sentence(&self) -> String {
         let Self { kind, voucher, counter, .. } = self;
         match (kind, &counter.limit, &counter.held) {
             (DifferenceKind::LimitPassed, Some(limit), Some(held)) => {
                 format!(
-                    "orders hold more than limit {limit} of {} allows: {} is {held}",
+                    "orders exceed limit {limit} of {}: their count in field {} is {held}",
                     counter.owner, counter.field
                 )
             }
@@ -38,26 +39,27 @@ impl CounterDifference {
     }
 }
 
-/// A field of a hash of uses.
+/// A field of the Redis hash with the counters of limits, with its present and its right value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Counter {
-    /// The owner of the limit: `voucher:7`, `campaign:5`.
+    /// The voucher or campaign that has the limit: `voucher:7`, `campaign:5`.
     pub owner: LimitOwner,
-    /// The name of the limit; None: the field holds the slots of a user.
+    /// The name of the limit. None: the field does not belong to a limit, but contains the uncancelled orders of a
+    /// user.
     pub limit: Option<String>,
-    /// The name of the field.
+    /// The name of the field in the hash.
     pub field: String,
-    /// The value of the field; None: the field does not exist.
+    /// The present value of the field. None: the field does not exist.
     pub counted: Option<String>,
-    /// The uses that orders hold; None: they hold none.
+    /// The right value of the field, calculated from the orders. None: no order counts, so the field should not exist.
     pub held: Option<String>,
-    /// Whether `held` is exact. If not, orders may hold more, by changes in the millisecond of the check.
+    /// Whether `held` is exact. If not, orders that were placed in the millisecond of the check may be missing.
     #[serde(skip)]
     pub is_exact: bool,
 }
 
 impl Counter {
-    /// The command that sets the right value. None: the field changes too fast to be set.
+    /// The command that sets the field to its right value. None: the right value is not known exactly.
     #[must_use]
     pub fn set(&self) -> Option<SetUse> {
         let (found, becomes) = (self.counted.clone(), self.held.clone());
@@ -80,12 +82,13 @@ impl Counter {
         }
     }
 
-    /// The counter in words: `counter 3:8d969e (limit days of voucher:7): counted 19700:9:9, orders hold 19700:2:3`.
+    /// The counter in words, such as `counter 3:8d969e (limit days of voucher:7) is 19700:9:9, but should be
+    /// 19700:2:3`.
     #[must_use]
     pub fn text(&self) -> String {
         let shown = |value: &Option<String>| value.clone().unwrap_or_else(|| "nothing".to_owned());
         let of = self.limit.as_ref().map_or_else(|| "slots".to_owned(), |limit| format!("limit {limit}"));
         let (counted, held) = (shown(&self.counted), shown(&self.held));
-        format!("counter {} ({of} of {}): counted {counted}, orders hold {held}", self.field, self.owner)
+        format!("counter {} ({of} of {}) is {counted}, but should be {held}", self.field, self.owner)
     }
 }

@@ -1,4 +1,4 @@
-//! The repair of wrong counters: they are set to the uses that orders hold, during a sale.
+//! The repair of wrong limit counters during a sale.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,21 +11,21 @@ use crate::{CompareError, reconciled::DifferenceKind};
 /// removes it each time.
 const MOST_SETS: usize = 3;
 
-/// The result of setting counters.
+/// The result of setting limit counters to their right values.
 #[derive(Debug, Default)]
 pub struct CountersSet {
-    /// The fields that were set, each once, by owner and requested voucher.
+    /// The fields that were set to their right values, by voucher or campaign. Each field is listed once.
     pub fields: BTreeMap<(LimitOwner, VoucherId), BTreeSet<String>>,
-    /// The counters that change too fast to be set.
+    /// The counters that were not set, because they changed too fast.
     pub left: Vec<CounterDifference>,
-    /// The counters that were set and could not be checked again.
+    /// The counters that were set, but that could not be checked afterwards.
     pub not_compared: BTreeSet<NotCompared>,
 }
 
 impl LimitCounterCheck<'_> {
-    /// Sets these fields, which [`Self::compare`] found. Each is set only while it still holds the value that was
-    /// read. If the field did not count an order that was released since, this check proves nothing. So such a field
-    /// is checked again after it was set, and set again.
+    /// Sets the wrong counters that [`Self::compare`] found, each only if its value has not changed since. If a counter
+    /// was too low, a later release may make the new value too high. Therefore, this function checks such a counter
+    /// again, and sets it again if necessary.
     ///
     /// # Errors
     /// Fails for the reasons in [`CompareError`]. The fields in `done` are set even then.

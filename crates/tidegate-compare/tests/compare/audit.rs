@@ -332,7 +332,7 @@ async fn a_refused_order_is_a_finding_until_redis_releases_it() -> Result<()> {
         let voucher = world.audit_voucher().await?;
         assert_eq!(
             voucher.failures(),
-            ["voucher 10: 1 order was refused, and Redis still holds its units: 2"]
+            ["voucher 10: 1 order was refused, but its units are not back in the stock in Redis: 2"]
         );
         assert_eq!((voucher.orders.admitted, voucher.orders.written, voucher.orders.released), (2, 1, 0));
         world.release(2).await?;
@@ -397,7 +397,7 @@ async fn an_event_that_was_acknowledged_and_not_recorded_is_named_and_one_that_w
         assert_eq!(world.audit().await?.failures(), Vec::<String>::new(), "it is in progress");
         world.settle(event).await?;
         let failures = world.audit().await?.failures();
-        assert_eq!(failures, ["voucher 10: 1 order has events that were acknowledged and not recorded: 1"]);
+        assert_eq!(failures, ["voucher 10: 1 order has acknowledged events that are missing in MySQL: 1"]);
         world.redis(&format!("XDEL stream.orders {event}")).await?;
         let unreadable = world.append("event bogus orderId 1 userId 1 voucherId 10").await?;
         world.deliver(1).await?;
@@ -454,10 +454,13 @@ async fn an_oversold_voucher_and_a_wrong_stock_are_found() -> Result<()> {
         world.sell(3).await?;
         world.sql("UPDATE tb_seckill_voucher SET initial_stock = 2, stock = 0").await?;
         let failures = world.audit_voucher().await?.failures();
-        assert!(failures[0].contains("oversold: 3 of 2 units"), "{failures:?}");
+        assert!(failures[0].contains("oversold: live orders take 3 of 2 units"), "{failures:?}");
         world.sql("UPDATE tb_seckill_voucher SET initial_stock = 100, stock = 98").await?;
         let failures = world.audit_voucher().await?.failures();
-        assert!(failures[0].contains("is 98, but 100 loaded - 3 in live orders = 97"), "{failures:?}");
+        assert!(
+            failures[0].contains("is 98, but should be 97: 100 loaded units minus 3 units of live orders"),
+            "{failures:?}"
+        );
     }
     Ok(())
 }
@@ -469,7 +472,7 @@ async fn a_negative_stock_is_found_also_for_a_voucher_that_was_taken_over() -> R
     assert!(world.audit_voucher().await?.failures().is_empty());
     world.sql("UPDATE tb_seckill_voucher SET stock = -1").await?;
     let failures = world.audit_voucher().await?.failures();
-    assert_eq!(failures, ["voucher 10: the stock in MySQL is -1"]);
+    assert_eq!(failures, ["voucher 10: the stock in MySQL is negative: -1"]);
     Ok(())
 }
 
@@ -568,8 +571,8 @@ async fn an_order_whose_slot_and_status_contradict_each_other_is_a_finding_of_it
         world.sql("UPDATE tb_voucher_order SET status = 6 WHERE id = 2").await?;
         world.sql("UPDATE tb_voucher_order SET slot = NULL WHERE id = 3").await?;
         // The audit cannot know whether their units were released, so it accepts none, one or two of them.
-        let what = "voucher 10: 2 orders are neither live nor cancelled (status 4 or 6 with a slot, or no slot with another \
-                    status): 2, 3";
+        let what = "voucher 10: 2 orders are neither live nor cancelled: their columns status and slot contradict \
+                    each other: 2, 3";
         for _ in 0..3 {
             let audit = world.audit().await?;
             assert_eq!(audit.failures(), [what]);

@@ -28,7 +28,7 @@ struct OpenConnection {
     task: JoinHandle<()>,
 }
 
-/// The state of one connection, shared between its task and [`Connections`].
+/// The state of one connection to the admin server, shared by the connection's task and [`Connections`].
 #[derive(Clone, Debug)]
 pub struct TrackedConnection(Arc<Mutex<State>>);
 
@@ -46,7 +46,8 @@ enum State {
 }
 
 impl Connections {
-    /// Runs a new connection in a task of its own. If all places are taken, this first closes another connection.
+    /// Serves a new connection in its own task. If too many connections are open, this function first closes an open
+    /// connection.
     pub async fn give<F>(&mut self, connection: impl FnOnce(TrackedConnection) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
@@ -76,7 +77,9 @@ impl Connections {
         task.abort();
         // The connection's memory and its file descriptor are free only after the task has ended.
         let _ = task.await;
-        tracing::debug!("closed a connection to the admin server to make room for another");
+        tracing::debug!(
+            "closed a waiting connection to the admin server, because too many connections were open"
+        );
     }
 }
 
@@ -91,17 +94,17 @@ impl State {
 }
 
 impl TrackedConnection {
-    /// Notes that the request has arrived.
+    /// Notes that the request of this connection has arrived, and is being answered.
     pub fn is_answered(&self) {
         self.set(State::Answered(Instant::now()));
     }
 
-    /// Notes that the answer is ready for the client to read.
+    /// Notes that the connection waits until the client reads the answer.
     pub fn waits_for_its_client(&self) {
         self.set(State::WaitsForClient(Instant::now()));
     }
 
-    /// Notes that the answer is a stream: it no longer takes a place from other connections.
+    /// Notes that the answer is a stream. The limit on open connections does not count streams.
     pub fn streams(&self) {
         self.set(State::Streams);
     }

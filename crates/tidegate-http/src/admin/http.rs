@@ -30,7 +30,7 @@ const BUFFER_BYTES: usize = 8192;
 /// The pause after an error of `accept`. The usual cause is that the process has too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
-/// Accepts and serves connections for ever.
+/// Accepts and serves connections to the admin server, until the process ends.
 pub async fn serve(listener: TcpListener, pages: Arc<AdminPages>) {
     let mut connections = Connections::default();
     loop {
@@ -40,7 +40,9 @@ pub async fn serve(listener: TcpListener, pages: Arc<AdminPages>) {
                 let serving = async move |connection: TrackedConnection| {
                     let serving = pin!(serve_connection(client, &pages, &connection));
                     if in_time(serving, &connection).await.is_err() {
-                        tracing::debug!("a client of the admin server was too slow");
+                        tracing::debug!(
+                            "closed a connection to the admin server, because the client was too slow"
+                        );
                     }
                 };
                 connections.give(serving).await;
@@ -84,6 +86,6 @@ async fn serve_connection(client: TcpStream, pages: &AdminPages, connection: &Tr
         .keep_alive(false)
         .serve_connection(TokioIo::new(client), service);
     if let Err(error) = talked.await {
-        tracing::debug!(%error, "a client of the admin server went away");
+        tracing::debug!(%error, "a connection to the admin server failed");
     }
 }

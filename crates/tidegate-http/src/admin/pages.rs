@@ -39,15 +39,15 @@ const READY_PATIENCE: Duration = Duration::from_secs(2);
 const ORDER_PERMITS: Permits = Permits { looks: 24, streams: 128 };
 
 const INDEX: &str = "\
-/livez    200 while the lanes work; 503 names the stuck ones
-/readyz   200 if both stores answer and the group exists, in one partition at least; 503 says why not
-/metrics  for Prometheus
-/status   as JSON: the output of `tidegate status --json`, and the state of each lane
-/orders/ID         as JSON: the state of an order; ?voucher= makes it faster
-/orders/ID/events  the same as server-sent events
+/livez    200 while all lanes (consumers) work; otherwise 503, with a list of what is stuck
+/readyz   200 if at least one partition can write orders; otherwise 503, with the reasons
+/metrics  the metrics for Prometheus
+/status   JSON: the output of `tidegate status --json`, and the state of each lane
+/orders/ID         JSON: the state of an order; with ?voucher=ID, the answer is faster
+/orders/ID/events  server-sent events: the present state of an order, then each change
 ";
 
-/// The admin pages of this process.
+/// The admin pages that this process serves over HTTP.
 #[derive(Debug)]
 pub struct AdminPages {
     partitions: Vec<PartitionPages>,
@@ -78,21 +78,23 @@ struct Partitions<'a> {
 }
 
 impl AdminPages {
-    /// Creates the pages for `views` (at least one) and for the orders that `watch` follows. If `token` is set, a
-    /// client has to send it.
+    /// Creates the admin pages for the worker states in `views` (at least one), and for the orders that `watch`
+    /// follows. If `token` is set, every client must send this token.
     pub fn new(views: &[Arc<View>], watch: Arc<OrderWatch>, token: Option<SecretString>) -> Self {
         let orders = OrderPages::new(watch, ORDER_PERMITS, views[0].stop_token());
         Self { partitions: views.iter().map(PartitionPages::new).collect(), orders, token }
     }
 
-    /// Answers a request for an admin page. The body of the request is not read.
+    /// Answers a request for an admin page, without reading the body of the request.
     pub async fn answer<B>(&self, request: Request<B>) -> Answer {
         if let Some(fault) = fault_of_head(&request) {
             return text(StatusCode::BAD_REQUEST, format!("{fault}\n"));
         }
         if !has_token(request.headers(), self.token.as_ref()) {
-            let mut answer =
-                text(StatusCode::UNAUTHORIZED, "send `Authorization: Bearer` with admin.token\n");
+            let mut answer = text(
+                StatusCode::UNAUTHORIZED,
+                "send `Authorization: Bearer TOKEN` with the value of admin.token\n",
+            );
             answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             return answer;
         }
@@ -185,14 +187,15 @@ impl PartitionPages {
             (Phase::Stopping, _) => return vec!["stopping: finishing the work in progress".to_owned()],
             (Phase::Starting, _) | (_, None) => {
                 return vec![
-                    "starting: waiting for Redis, its consumer group or the name of the worker".to_owned(),
+                    "starting: waiting for Redis, the consumer group or the lease of the worker's name"
+                        .to_owned(),
                 ];
             }
             (Phase::Running, Some(parts)) => parts.clone(),
         };
         if let State::Open { since, outage } = parts.breaker.state() {
             return vec![format!(
-                "{outage}; nothing has been read for {:.1} s",
+                "{outage}; the worker has read nothing for {:.1} s",
                 since.elapsed().as_secs_f64()
             )];
         }
@@ -210,7 +213,12 @@ async fn ask_redis(view: &View, parts: &Parts) -> anyhow::Result<()> {
     let names = view.settings().system.stream_names();
     let asked = async { Ok(has_group(&parts.redis, &names).await?) };
     let has_group = in_time(redis, READY_PATIENCE, asked).await.context(redis)?;
-    anyhow::ensure!(has_group, "the consumer group {:?} of {:?} is missing", names.group, names.stream);
+    anyhow::ensure!(
+        has_group,
+        "the consumer group {:?} of the stream {:?} is missing",
+        names.group,
+        names.stream
+    );
     Ok(())
 }
 

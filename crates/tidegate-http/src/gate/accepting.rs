@@ -13,7 +13,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// in turn: that counts as one outage.
 const OVER_AFTER: Duration = Duration::from_secs(2);
 
-/// A listener that accepts connections. It logs an outage once, and once more when the outage is over.
+/// A listener that accepts connections. It logs when accepting begins to fail, and when accepting works again.
 #[derive(Debug)]
 pub struct Accepting {
     listener: TcpListener,
@@ -31,14 +31,14 @@ impl Accepting {
         Self { listener, outage: None }
     }
 
-    /// Waits for the next connection, however long that takes.
+    /// Waits for the next connection, without a time limit.
     pub async fn next(&mut self) -> (TcpStream, SocketAddr) {
         loop {
             match self.accept_or_get_well().await {
                 None => {}
                 Some(Ok(caller)) => return caller,
                 Some(Err(error)) if has_gone(&error) => {
-                    tracing::debug!(%error, "a caller of the gate went away");
+                    tracing::debug!(%error, "a client closed its connection before the gate accepted it");
                 }
                 Some(Err(error)) => {
                     self.note(&error);
@@ -70,8 +70,8 @@ impl Accepting {
         let outage = self.outage.get_or_insert_with(|| {
             tracing::warn!(
                 %error,
-                "the gate cannot accept connections, so clients wait: if too many files are open, raise the limit \
-                 (ulimit -n, LimitNOFILE) or lower gate.connections"
+                "the gate cannot accept connections, so clients wait: if the process has too many open files, raise \
+                 the limit (ulimit -n, LimitNOFILE) or lower gate.connections"
             );
             Outage { began: now, over_at: now }
         });

@@ -31,7 +31,7 @@ const USER: &str = "user";
 /// count as one.
 const IPV6_SUBSCRIBER: Ipv6Addr = Ipv6Addr::new(0xffff, 0xffff, 0xffff, 0xffff, 0, 0, 0, 0);
 
-/// The limits of a gate, and the clients that have sent requests recently.
+/// The limits on how many requests a client may send to a gate, with the counts of recent requests.
 #[derive(Debug)]
 pub struct Attempts {
     by_address: Option<Limiter>,
@@ -48,7 +48,8 @@ impl Attempts {
         Self { by_address: settings.by_address.map(Limiter::new), by_subject }
     }
 
-    /// Counts a request to a path by the address of its caller, before the gate reads anything else of the request.
+    /// Counts a request by the address of the caller, before the gate checks the rest of the request. Requests for some
+    /// paths are never counted.
     ///
     /// # Errors
     /// Fails if the address has sent too many requests.
@@ -61,8 +62,7 @@ impl Attempts {
         }
     }
 
-    /// Counts a request by its user and by each subject that it names. A subject that the request does not name is not
-    /// counted.
+    /// Counts a request by its user and by each subject that the request names, such as a device.
     ///
     /// # Errors
     /// Fails if one subject has too many requests. The subjects after it are not counted then.
@@ -82,7 +82,7 @@ fn too_many(subject: Option<&SubjectName>, wait_ms: u64) -> Problem {
     let kind = ProblemKind::TooManyAttempts;
     let problem = match subject {
         Some(subject) => Problem::from(kind).with("subject", subject.as_str()),
-        None => kind.because("counted by the address of the caller"),
+        None => kind.because("too many requests came from the address of the caller"),
     };
     problem.come_again_in(wait_ms)
 }

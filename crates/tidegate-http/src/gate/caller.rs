@@ -10,7 +10,7 @@ use crate::settings::{CallerSettings, UserHeader};
 
 const FORWARDED_FOR: &str = "x-forwarded-for";
 
-/// The facts about the sender of a request that are known before its body is read.
+/// The address and the user of a caller, from the connection and the headers of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
     address: IpAddr,
@@ -31,7 +31,7 @@ enum NamedUser {
 }
 
 impl Caller {
-    /// Creates the caller behind a connection from `peer` that sent these headers.
+    /// Finds the caller of a request that came with these headers from the address `peer`.
     pub fn of(peer: IpAddr, headers: &HeaderMap, settings: &CallerSettings) -> Self {
         let is_proxy = |address: IpAddr| settings.proxies.iter().any(|net| net.contains(address));
         let user = match &settings.user_header {
@@ -43,12 +43,12 @@ impl Caller {
         Self { address: origin(peer, headers, is_proxy), user }
     }
 
-    /// The address of the caller, as far as the trusted proxies know it.
+    /// The IP address of the caller; behind trusted proxies, the address that the proxies report.
     pub const fn address(&self) -> IpAddr {
         self.address
     }
 
-    /// The user that a proxy names. None: the body of the request has to name the user.
+    /// The user that a trusted proxy names in a header. None: the body of the request has to name the user.
     ///
     /// # Errors
     /// Fails if an untrusted client sent the header, or if a proxy sent no header or one without a valid user.
@@ -95,9 +95,9 @@ fn user_of_proxy(headers: &HeaderMap, header: &UserHeader) -> NamedUser {
     let mut named = headers.get_all(header.name()).iter().map(HeaderValue::as_bytes);
     match (named.next(), named.next()) {
         (Some(user), None) => UserId::parse(user)
-            .map_or(NamedUser::NotByProxy("the header is not a valid user id"), NamedUser::ByProxy),
+            .map_or(NamedUser::NotByProxy("the header has no valid user id"), NamedUser::ByProxy),
         (None, _) => NamedUser::NotByProxy("the header is missing"),
-        (Some(_), Some(_)) => NamedUser::NotByProxy("the header was sent twice"),
+        (Some(_), Some(_)) => NamedUser::NotByProxy("the header was sent more than once"),
     }
 }
 

@@ -23,7 +23,8 @@ use crate::metrics::{
 const MOST_LIMITS: usize = 100;
 const OTHER: &str = "other";
 
-/// The counters of requests for orders.
+/// The counters of a gate: the numbers of order requests by outcome and by limit, the durations of these requests, and
+/// the number of open connections.
 #[derive(Debug)]
 pub struct GateCounters {
     admitted: [AtomicU64; AdmissionAttempt::ALL.len()],
@@ -46,7 +47,7 @@ impl Default for GateCounters {
 }
 
 impl GateCounters {
-    /// Counts a request for an order that got this answer after `took`.
+    /// Counts a request for an order, with its answer and the time `took` until the answer.
     pub fn answered(&self, answer: &Result<Admitted, Problem>, took: Duration) {
         self.times.add_time(took);
         match answer {
@@ -55,7 +56,7 @@ impl GateCounters {
         }
     }
 
-    /// Counts a request that was refused, without its duration, which is too short to measure.
+    /// Counts a request that the gate refused at once, without measuring its duration.
     pub fn refused(&self, problem: &Problem) {
         if let Some(at) = ProblemKind::ALL.iter().position(|kind| *kind == problem.kind) {
             self.problems[at].fetch_add(1, Relaxed);
@@ -67,12 +68,12 @@ impl GateCounters {
         *by_limit.entry(name.to_owned()).or_default() += 1;
     }
 
-    /// Counts a connection that opened.
+    /// Counts a client connection that was opened.
     pub fn connected(&self) {
         self.connections.fetch_add(1, Relaxed);
     }
 
-    /// Counts a connection that closed.
+    /// Counts a client connection that was closed.
     pub fn disconnected(&self) {
         self.connections.fetch_sub(1, Relaxed);
     }

@@ -36,7 +36,7 @@ const LEFT_AFTER: Duration = Duration::from_secs(30);
 /// The time for deleting the note of this gate when it stops. If that fails, the note expires by itself.
 const NOTE_WITHIN: Duration = Duration::from_millis(500);
 
-/// The parts of the gate that answer requests for one list of partitions.
+/// The connections, order pages and order processing of the gate for one version of the partition list.
 #[derive(Debug)]
 pub struct Generation {
     pub gates: Arc<Gates>,
@@ -53,12 +53,12 @@ impl Drop for Generation {
     }
 }
 
-/// The parts that all generations share.
+/// The data that the gate keeps when the list of partitions changes.
 #[derive(Clone, Debug)]
 pub struct SharedParts {
     pub sold_out: Arc<SoldOut>,
     pub refusals: Refusals,
-    /// The gate accepts no connections any more.
+    /// The token that is cancelled when the gate accepts no more connections.
     pub closing: CancellationToken,
 }
 
@@ -87,7 +87,7 @@ enum Use {
     LetGo(String),
 }
 
-/// The list of partitions in use, and the parts that answer for it.
+/// The part of the gate that follows changes of the partition list, and keeps the connections for the present list.
 #[derive(Debug)]
 pub struct Following {
     /// The system as the settings describe it.
@@ -100,7 +100,7 @@ pub struct Following {
 }
 
 impl Following {
-    /// Creates the gate's parts for the list of the settings.
+    /// Connects the gate with the list of partitions in the settings.
     ///
     /// # Errors
     /// Fails if the URL of MySQL is invalid, which the check of the configuration rules out.
@@ -109,12 +109,13 @@ impl Following {
         Ok(Self { given: system.clone(), name, shared, generation, list_use: RwLock::new(Use::NotSeen) })
     }
 
-    /// The parts that answer requests now.
+    /// The [`Generation`] that answers requests: the connections and pages for the present list of partitions.
     pub fn now(&self) -> Arc<Generation> {
         Arc::clone(&self.generation.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The parts that admit orders now.
+    /// The [`Generation`] (connections and pages) for the present list of partitions. Returns a problem instead if the
+    /// gate may not admit orders now.
     ///
     /// # Errors
     /// Fails with the answer for callers while the gate admits no orders.
@@ -126,7 +127,7 @@ impl Following {
         }
     }
 
-    /// The reason why the gate admits no orders. None: Redis decides on each order.
+    /// The reason why the gate admits no orders at present. None: the gate admits orders.
     pub fn not_ready(&self) -> Option<String> {
         match self.list_use() {
             Use::Open if self.now().gates.was_any_open() => None,
@@ -135,7 +136,7 @@ impl Following {
         }
     }
 
-    /// Checks the list repeatedly, for as long as the future is polled.
+    /// Checks repeatedly whether the list of partitions has changed, without end.
     pub async fn run(&self) -> Infallible {
         loop {
             let generation = self.now();
@@ -152,7 +153,8 @@ impl Following {
         }
     }
 
-    /// Deletes the note that this gate works with the list, because it stops.
+    /// Deletes the note in Redis which says that this gate uses its list of partitions. The gate calls this function
+    /// when it stops.
     pub async fn end(&self) {
         let generation = self.now();
         let _by_time = timeout(NOTE_WITHIN, generation.gates.end_work(&self.name)).await;
@@ -177,8 +179,8 @@ impl Following {
                 Some(system) => self.go_on(&system, &list).await,
                 None => {
                     let why = format!(
-                        "{why}; this gate cannot change its list while it runs: set stream.partitions to that list and \
-                         restart it"
+                        "{why}; this gate cannot change its list of partitions at run time: set stream.partitions to \
+                         the system's list, and restart the gate"
                     );
                     self.let_go(gates, why).await;
                 }
@@ -200,7 +202,7 @@ impl Following {
         if self.list_use() != Use::LetGo(why.clone()) {
             tracing::warn!(
                 why,
-                "the gate admits no orders: its list of partitions is not the system's, or is being changed"
+                "the gate admits no orders: its list of partitions is not the system's list, or is being changed"
             );
             self.set(Use::LetGo(why));
         }
@@ -217,7 +219,7 @@ impl Following {
         tracing::warn!(
             before = named_list(before.gates.list()),
             now = named_list(list),
-            "the gate continues with the system's list of partitions: set stream.partitions to this list"
+            "the gate continues with the system's list of partitions: set stream.partitions to the list in the field `now`"
         );
         self.set(Use::NotSeen);
         let generation = &mut *self.generation.write().unwrap_or_else(PoisonError::into_inner);

@@ -38,7 +38,8 @@ struct Question {
     answer: oneshot::Sender<Vec<OrderRow>>,
 }
 
-/// The search for such orders in one MySQL. It runs until all of its clones are dropped.
+/// The search in one MySQL database for orders that Redis has lost. The search runs until all clones of this value are
+/// dropped.
 #[derive(Clone, Debug)]
 pub struct ForgottenOrders {
     questions: mpsc::Sender<Question>,
@@ -46,8 +47,8 @@ pub struct ForgottenOrders {
 }
 
 impl ForgottenOrders {
-    /// Starts the search in the MySQL of `partition`, for all partitions with rows in it: a search by user finds the
-    /// rows of all of them.
+    /// Starts the search for lost orders in the MySQL database of `partition`. The search serves all partitions that
+    /// use this database.
     pub fn begin(mysql: MySqlPool, partition: Partition) -> Self {
         let (questions, asked) = mpsc::channel(WAITING);
         let away_until = Arc::default();
@@ -55,8 +56,8 @@ impl ForgottenOrders {
         Self { questions, away_until }
     }
 
-    /// Returns the order that this request repeats, if Redis has lost that order. None also if MySQL does not answer:
-    /// then the reply of Redis counts.
+    /// Returns the earlier order that this request repeats, if Redis has lost that order. If MySQL does not answer,
+    /// this returns None, and the gate uses the reply of Redis.
     pub async fn find(&self, redis: &RedisStore, admission: &Admission) -> Option<OrderId> {
         if self.is_away() {
             return None;
@@ -128,7 +129,7 @@ async fn answer(
         let rows = match timeout(PATIENCE, records.orders().live_of_buyers(&buyers)).await {
             Ok(Ok(rows)) => rows,
             failed => {
-                tracing::debug!(?failed, "could not look for orders that Redis has lost");
+                tracing::debug!(?failed, "could not search MySQL for orders that Redis has lost");
                 *away_until.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now() + AWAY_FOR);
                 questions.clear();
                 continue;

@@ -43,10 +43,10 @@ const READY_PATIENCE: Duration = Duration::from_secs(2);
 /// Redis has lost.
 const SESSIONS: u32 = 3;
 
-/// The gate of one partition, and the order ids that it assigns.
+/// The connections of the gate to one partition, and the allocator of order ids for this partition.
 #[derive(Debug)]
 pub struct PartitionGate {
-    /// The longest time that a command may take.
+    /// The longest time that a Redis command may take.
     pub command_within: Duration,
     pub redis: RedisStore,
     /// The connections on which calls wait for replicas.
@@ -55,7 +55,7 @@ pub struct PartitionGate {
     pub ids: OrderIdAllocator,
 }
 
-/// The gates of all partitions.
+/// The connections of a gate to all partitions in one version of the partition list.
 #[derive(Debug)]
 pub struct Gates {
     /// The partitions, in their order.
@@ -100,7 +100,7 @@ impl OrderStores for PartitionStores {
     }
 }
 
-/// The reason why no voucher was found for a region.
+/// The reason why the gate found no voucher for a region of a campaign.
 #[derive(Debug)]
 pub enum NoVoucher {
     /// No partition knows the region.
@@ -135,7 +135,8 @@ impl Regions {
 }
 
 impl Gates {
-    /// Starts to connect, and tries until `stop`. All partitions share `sold_out`.
+    /// Starts to connect to Redis and MySQL of each partition, and repeats failed attempts until `stop` is cancelled.
+    /// All partitions share `sold_out`, the memory of sold-out vouchers.
     ///
     /// # Errors
     /// Fails if the URL of MySQL is invalid, which the check of the configuration rules out.
@@ -177,7 +178,7 @@ impl Gates {
         self.partitions.iter().filter_map(|own| Some((&**own, own.redis.get()?)))
     }
 
-    /// Closes the connections to all stores.
+    /// Closes all connections to Redis and MySQL.
     pub async fn close(&self) {
         for (own, redis) in self.reached() {
             let confirming = own.gate.get().map(|gate| &gate.confirming[..]).unwrap_or_default();
@@ -188,17 +189,17 @@ impl Gates {
         }
     }
 
-    /// The stores of all partitions.
+    /// The stores (Redis and MySQL) of each partition, for queries about orders.
     pub fn stores(&self) -> Vec<Arc<dyn OrderStores>> {
         self.partitions.iter().map(|own| Arc::clone(own) as Arc<dyn OrderStores>).collect()
     }
 
-    /// The gate of a voucher's partition. None: its Redis has not answered yet.
+    /// The connections to the partition that has a voucher. None: the Redis of this partition has not answered yet.
     pub fn of_voucher(&self, voucher: VoucherId) -> Option<&PartitionGate> {
         self.stores_of(voucher)?.gate.get()
     }
 
-    /// The search for orders of a voucher that Redis has lost.
+    /// The search in MySQL for orders of a voucher that Redis has lost.
     pub fn forgotten_orders_of(&self, voucher: VoucherId) -> Option<&ForgottenOrders> {
         Some(&self.stores_of(voucher)?.forgotten_orders)
     }
@@ -207,7 +208,7 @@ impl Gates {
         self.partitions.iter().map(|own| &**own).find(|own| own.system.partition().owns(voucher))
     }
 
-    /// Finds the voucher of a region of a campaign.
+    /// Finds the voucher that a campaign sells in a region.
     pub async fn voucher_of(&self, campaign: CampaignId, region: &str) -> Result<VoucherId, NoVoucher> {
         let place = (campaign, region.to_owned());
         if let Some(known) = self.regions().get(&place) {
@@ -244,12 +245,13 @@ impl Gates {
         self.regions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The Redis that keeps the logins for the tutorial's service. None: it has not answered yet.
+    /// The Redis in which the service of the tutorial shop hm-dianping stores the logins of users. None: this Redis has
+    /// not answered yet.
     pub fn redis_of_logins(&self) -> Option<&RedisStore> {
         Some(&self.partitions.first()?.gate.get()?.redis)
     }
 
-    /// Whether the Redis of at least one partition has answered since the start.
+    /// Whether the Redis of at least one partition has answered since the gate started.
     pub fn was_any_open(&self) -> bool {
         self.partitions.iter().any(|own| own.gate.get().is_some())
     }
@@ -283,12 +285,12 @@ async fn open_patiently(
     loop {
         match open(stores, sold_out, reached).await {
             Ok(gate) => return gate,
-            Err(error) if has_told => tracing::debug!(error = error_chain(&error), "Redis is still away"),
+            Err(error) if has_told => tracing::debug!(error = error_chain(&error), "waiting for Redis"),
             Err(error) => {
                 has_told = true;
                 tracing::warn!(
                     partition = %stores.system.partition(), error = error_chain(&error),
-                    "the gate waits for Redis: until it answers, callers get the problem redis-away"
+                    "the gate waits for Redis: until Redis answers, callers get the problem redis-away"
                 );
             }
         }

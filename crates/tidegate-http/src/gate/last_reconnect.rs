@@ -18,7 +18,7 @@ use tokio::time::Instant;
 /// The time after a reconnect for which the gate assumes that the server may lack recent admissions.
 const RECENT: Duration = Duration::from_secs(600);
 
-/// The last time that a pool connected anew, or first connected to a server that was once promoted.
+/// The time when a connection pool last reconnected to Redis, possibly to another server that lacks the newest writes.
 #[derive(Debug)]
 pub struct LastReconnect(Mutex<Heard>);
 
@@ -29,8 +29,8 @@ struct Heard {
 }
 
 impl LastReconnect {
-    /// Starts to watch the pool. If the server was promoted, or does not say, this counts as a failover at this time,
-    /// because the server does not say when it was promoted.
+    /// Starts to watch when a connection pool reconnects. If the Redis server was once a replica, or does not say
+    /// whether it was a replica, this function treats the present time as a failover.
     pub async fn of(pool: &Pool) -> Self {
         // Before the server is asked: a failover in between is seen as well.
         let reconnects = pool.into();
@@ -40,7 +40,7 @@ impl LastReconnect {
         Self(Mutex::new(Heard { reconnects, last: was_promoted.then(Instant::now) }))
     }
 
-    /// Whether a failover may be so recent that clients repeat requests whose orders it lost.
+    /// Whether Redis reconnected so recently that clients may still repeat requests for orders that a failover lost.
     pub fn is_recent(&self) -> bool {
         let Heard { reconnects, last } = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if reconnects.seen() {

@@ -5,8 +5,8 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 /// The file descriptors for the rest of the process: the stores, the log, the admin page. Connections never take them.
 const RESERVE: u64 = 256;
 
-/// The number of connections that the process can serve at a time: `wanted`, or fewer if they do not fit. This raises
-/// the limit of open files as far as the process may.
+/// The number of connections that the process can serve at the same time: `wanted`, or fewer if the limit of open files
+/// is too low. This function first raises the limit of open files as far as possible.
 pub fn connections_that_fit(wanted: usize) -> usize {
     // If the limit is unknown, the settings are the best guess.
     let Some(files) = open_files() else { return wanted };
@@ -16,8 +16,8 @@ pub fn connections_that_fit(wanted: usize) -> usize {
             wanted,
             connections = fitting,
             open_files = files,
-            "gate.connections exceeds the limit of open files, so the gate accepts fewer connections at a time; \
-             raise the limit (ulimit -n, LimitNOFILE) to {RESERVE} above gate.connections, or lower \
+            "gate.connections exceeds the limit of open files, so the gate accepts fewer connections at a time: \
+             raise the limit of open files (ulimit -n, LimitNOFILE) to gate.connections plus {RESERVE}, or lower \
              gate.connections"
         );
     }

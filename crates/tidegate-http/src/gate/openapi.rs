@@ -9,7 +9,7 @@ const TEMPLATE: &str = include_str!("openapi.json");
 /// The member of a template's responses that names the slugs of problems.
 const PROBLEMS: &str = "problems";
 
-/// The OpenAPI document of a gate with these settings, as JSON.
+/// Creates the OpenAPI document of a gate with these settings, as JSON text.
 pub fn document(settings: &CallerSettings) -> String {
     let mut document: Value = serde_json::from_str(TEMPLATE).unwrap_or_default();
     for responses in responses_of(&mut document) {
@@ -28,7 +28,7 @@ pub fn document(settings: &CallerSettings) -> String {
     document.to_string()
 }
 
-/// Returns the kind of problem with this slug.
+/// Returns the kind of problem with this slug, such as `sold-out`.
 pub fn kind_of(slug: &str) -> Option<ProblemKind> {
     ProblemKind::ALL.iter().copied().find(|kind| kind.slug() == slug)
 }
@@ -59,7 +59,7 @@ fn add_problem(response: &mut Value, kind: ProblemKind) {
         types.push(format!("/problems/{}", kind.slug()).into());
     }
     if kind.has_retry_after() {
-        let seconds = json!({ "description": "Seconds until the client may ask again.", "required": true,
+        let seconds = json!({ "description": "Seconds until the client may send the request again.", "required": true,
             "schema": { "type": "integer", "minimum": 1 } });
         response["headers"]["Retry-After"] = seconds;
     }

@@ -17,12 +17,12 @@ use super::{
     request::{Item, Wanted},
 };
 
-/// The facts about a request that its headers name.
+/// The idempotency key and the trace context in the headers of a request.
 #[derive(Clone, Debug, Default)]
 pub struct Attributes {
-    /// The idempotency key, which the client chooses.
+    /// The idempotency key that the client sent. None: the request has no key.
     pub key: Option<IdempotencyKey>,
-    /// The W3C trace context of the request.
+    /// The W3C trace context from the header `traceparent` of the request.
     pub traceparent: Option<String>,
 }
 
@@ -39,13 +39,15 @@ impl Ordering {
         Self { gates, sold_out, refusals }
     }
 
-    /// Requests an order for a caller. A request with an order id or a key may be a repetition, so only Redis can
-    /// decide it.
+    /// Asks Redis to admit an order for a caller. A request with an order id or an idempotency key may repeat an
+    /// earlier request, so the gate asks Redis even if the voucher is known to be sold out.
     pub async fn order(&self, wanted: Wanted, attributes: Attributes) -> Result<Admitted, Problem> {
         let Wanted { item, user, quantity, subjects, order } = wanted;
         let Attributes { key, traceparent } = attributes;
         if order.is_some() && key.is_some() {
-            return Err(ProblemKind::BadInput.because("send orderId or Idempotency-Key, not both"));
+            return Err(
+                ProblemKind::BadInput.because("send either `orderId` or an Idempotency-Key, not both")
+            );
         }
         let voucher = self.voucher(item).await?;
         if order.is_none() && key.is_none() && self.sold_out.knows(voucher, quantity) {

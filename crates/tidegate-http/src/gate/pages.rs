@@ -47,7 +47,7 @@ const ORDERS: &str = "/orders";
 const PROBLEM: &str = "application/problem+json";
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
-/// The pages of this gate.
+/// The HTTP pages that a gate serves.
 #[derive(Debug)]
 pub struct GatePages {
     following: Arc<Following>,
@@ -140,8 +140,8 @@ impl GatePages {
         }
     }
 
-    /// The reason why no client should be sent here now, for `/readyz` and for a service manager. None: the gate
-    /// admits orders.
+    /// The reason why the gate admits no orders now, for `/readyz` and for the service manager. None: the gate admits
+    /// orders.
     pub async fn why_not_ready(&self) -> Option<String> {
         if self.stop.is_cancelled() {
             return Some("stopping".to_owned());
@@ -238,7 +238,7 @@ impl GatePages {
         match timeout(self.settings.read_within, body).await {
             Ok(Ok(body)) => Ok(body.to_bytes()),
             Ok(Err(error)) if error.is::<LengthLimitError>() => Err(ProblemKind::TooLarge.into()),
-            Ok(Err(error)) => Err(ProblemKind::BadJson.because(format!("the body broke off: {error}"))),
+            Ok(Err(error)) => Err(ProblemKind::BadJson.because(format!("the body is incomplete: {error}"))),
             Err(_) => Err(ProblemKind::TooSlow.into()),
         }
     }
@@ -252,7 +252,7 @@ fn attributes(headers: &HeaderMap) -> Result<Attributes, Problem> {
     match (key, keys.next()) {
         (Ok(key), None) => Ok(Attributes { key, traceparent }),
         (Err(why), _) => Err(ProblemKind::BadInput.because(format!("Idempotency-Key {why}"))),
-        (_, Some(_)) => Err(ProblemKind::BadInput.because("Idempotency-Key is sent more than once")),
+        (_, Some(_)) => Err(ProblemKind::BadInput.because("the header Idempotency-Key is repeated")),
     }
 }
 

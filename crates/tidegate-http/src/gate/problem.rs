@@ -16,35 +16,35 @@ const SOON_S: u64 = 1;
 
 macro_rules! problems {
     ($($kind:ident $status:literal $slug:literal $title:literal: $page:literal)*) => {
-        /// The kinds of problems that the gate answers with.
+        /// The kinds of problems with which the gate answers a request.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum ProblemKind {
             $(#[doc = $page] $kind,)*
         }
 
         impl ProblemKind {
-            /// All kinds of problems, in the order of their status.
+            /// All kinds of problems, sorted by HTTP status code.
             pub const ALL: &'static [Self] = &[$(Self::$kind),*];
 
-            /// The HTTP status of this kind.
+            /// The HTTP status code of this kind of problem.
             #[must_use]
             pub const fn status(self) -> u16 {
                 match self { $(Self::$kind => $status),* }
             }
 
-            /// The last part of this kind's type, after `/problems/`.
+            /// The name of this kind of problem, which follows `/problems/` in the problem's type.
             #[must_use]
             pub const fn slug(self) -> &'static str {
                 match self { $(Self::$kind => $slug),* }
             }
 
-            /// The title of this kind, the same for all problems of it.
+            /// The title that all problems of this kind share.
             #[must_use]
             pub const fn title(self) -> &'static str {
                 match self { $(Self::$kind => $title),* }
             }
 
-            /// The meaning of this kind, and what a client can do about it.
+            /// The text that explains this kind of problem and says what a client can do.
             #[must_use]
             pub const fn page(self) -> &'static str {
                 match self { $(Self::$kind => $page),* }
@@ -54,50 +54,50 @@ macro_rules! problems {
 }
 
 problems! {
-    BadHead 400 "bad-head" "The head of the request breaks a rule of HTTP": "A request has one `Host`, and one `Authorization` at most. The member `detail` says what is wrong."
-    BadJson 400 "bad-json" "The body is not JSON": "Send a JSON object, in UTF-8, such as {\"voucherId\": \"7\", \"userId\": \"1001\"}."
-    BadQuestion 400 "bad-question" "The path or its query cannot be used": "The member `detail` says why."
-    NoToken 401 "no-token" "The secret is missing or wrong": "Send `Authorization: Bearer` with gate.token."
-    NotAProxy 403 "not-a-proxy" "Only listed proxies may say who the user is": "The header of gate.user_header came from an address that gate.trusted_proxies does not list. Leave it out, and send `userId`."
-    NoUser 403 "no-user" "The proxy does not say who the user is": "A proxy of gate.trusted_proxies must send the header of gate.user_header once, with the id of a user."
-    NoSuchPage 404 "no-such-page" "There is nothing at this path": "Request orders with POST /orders."
-    NoSuchSale 404 "no-such-sale" "This voucher is not on sale": "Redis holds no stock of the voucher. It was not loaded, or its id is wrong."
-    NoSuchRegion 404 "no-such-region" "The campaign has no such region": "`tidegate campaign show` lists the regions of a campaign, with their vouchers."
-    WrongMethod 405 "wrong-method" "This path does not support the method": "The header Allow names the supported methods."
-    TooSlow 408 "too-slow" "The request arrived too slowly": "Send it at once: the whole request has to arrive within gate.read_ms."
-    SoldOut 409 "sold-out" "Sold out, or fewer units are left than wanted": "Fewer units may be left than the request wants. Units come back when orders are cancelled or expire."
-    SecondOrder 409 "second-order" "This user has an order of this voucher": "Each user may have one order of a voucher, unless a limit allows more."
-    OverLimit 409 "over-limit" "A limit refuses the order": "The member `limit` names it; `ordersLeft` and `unitsLeft` say what is left of it, and `opensAt` when its next window begins."
-    NotBegun 409 "not-begun" "The sale has not begun": "Ask again after the sale has begun."
-    Over 409 "over" "The sale is over": "Nothing is sold any more."
-    Released 409 "given-back" "This order was admitted, and released": "The order with this id has ended. A new order takes a new id, and a new key."
-    IdTaken 409 "id-taken" "The order id belongs to another user's order": "Send no orderId, and the gate creates one. If the request had none, an operator has to check the order ids: an id was assigned twice."
-    OtherQuantity 409 "other-quantity" "This order was admitted with another quantity": "The order with this id keeps the quantity that it was admitted with."
-    TooLarge 413 "too-large" "The body is too large": "A request has 16 KiB at most."
+    BadHead 400 "bad-head" "The head of the request breaks a rule of HTTP": "A request must have one `Host` header, and at most one `Authorization` header. The member `detail` says which rule the request breaks."
+    BadJson 400 "bad-json" "The body is not JSON": "Send a JSON object in UTF-8, such as {\"voucherId\": \"7\", \"userId\": \"1001\"}."
+    BadQuestion 400 "bad-question" "The path or the query of the request is invalid": "The member `detail` says what is wrong with the path or the query."
+    NoToken 401 "no-token" "The token is missing or wrong": "Send the header `Authorization: Bearer TOKEN` with the value of the setting `gate.token`."
+    NotAProxy 403 "not-a-proxy" "Only a trusted proxy may name the user in a header": "The request has the header that the setting `gate.user_header` names, but its sender is not in the setting `gate.trusted_proxies`. Remove this header and send `userId`."
+    NoUser 403 "no-user" "The proxy does not name the user": "A trusted proxy (setting `gate.trusted_proxies`) must send a user id, exactly once, in the header that the setting `gate.user_header` names."
+    NoSuchPage 404 "no-such-page" "This path does not exist": "To request an order, send POST /orders."
+    NoSuchSale 404 "no-such-sale" "This voucher is not on sale": "Redis holds no stock of the voucher: the voucher was not loaded, or the voucher id is wrong."
+    NoSuchRegion 404 "no-such-region" "The campaign has no such region": "The command `tidegate campaign show` lists the regions of a campaign and their vouchers."
+    WrongMethod 405 "wrong-method" "This path does not support the method of the request": "The header `Allow` of the answer names the supported methods."
+    TooSlow 408 "too-slow" "The request arrived too slowly": "The body of the request must arrive within the time of the setting `gate.read_ms`. Send the whole request at once."
+    SoldOut 409 "sold-out" "The voucher has too few units left": "The voucher is sold out, or has fewer units left than the request asks for. Units become free again when orders are cancelled or expire."
+    SecondOrder 409 "second-order" "This user already has an order for this voucher": "Each user may have one order for a voucher, unless a limit allows more."
+    OverLimit 409 "over-limit" "A limit refuses the order": "The member `limit` names the limit. The members `ordersLeft` and `unitsLeft` say how many orders and units the limit still allows. The member `opensAt` is the time when the next window of the limit begins."
+    NotBegun 409 "not-begun" "The sale has not begun": "Send the request again after the sale has begun."
+    Over 409 "over" "The sale is over": "The sale has ended, so the gate admits no more orders for this voucher."
+    Released 409 "given-back" "This order was admitted and later released": "The order with this id has ended. To order again, send a new order id or a new Idempotency-Key."
+    IdTaken 409 "id-taken" "The order id belongs to another user's order": "Send the request without `orderId`, and the gate creates an order id. If the request already had no `orderId`, an order id was assigned twice: tell the operators to check the order ids."
+    OtherQuantity 409 "other-quantity" "This order was admitted with another quantity": "The quantity of an admitted order cannot change. Send the first quantity again, or send a new order id."
+    TooLarge 413 "too-large" "The body is too large": "The body of a request may have at most 16 KiB."
     NotJson 415 "not-json" "The content type is not JSON": "Send `Content-Type: application/json`."
-    UnknownEncoding 415 "unknown-encoding" "The gate does not support the encoding of the body": "Send the body as it is, without `Content-Encoding`."
-    BadInput 422 "bad-input" "The request has invalid values": "The member `errors` lists the invalid members by their JSON pointers, with reasons; `detail` is about a header."
-    MissingSubject 422 "missing-subject" "A limit needs a subject that was not sent": "The member `subject` names it: send it among `subjects`."
-    OtherRequest 422 "other-request" "This Idempotency-Key belongs to another request": "An Idempotency-Key stands for one request of a user for a voucher, with its units and subjects. Another request takes another key."
-    TooFast 429 "too-fast" "A rate refuses the order": "The member `limit` names the rate. Come again after Retry-After; `retryAfterMs` says it to the millisecond."
-    TooManyAttempts 429 "too-many-attempts" "Too many attempts": "Redis was not called. The member `subject` names the subject that is counted; without it, the address of the caller is counted. Come again after Retry-After; `retryAfterMs` says it to the millisecond."
-    Busy 503 "busy" "Orders come faster than they can be written": "Workers are too far behind, or no worker is alive. Nothing was ordered: ask again later."
-    Paused 503 "paused" "The sale is paused": "An operator has stopped it for a while."
-    RedisAway 503 "redis-away" "Redis does not answer": "The gate sent no order to Redis. Ask again later."
-    RedisRefused 503 "redis-refused" "Redis refused": "Nothing was ordered. The operators of the sale find the reason in the log of the gate."
-    TooManyQuestions 503 "too-many-questions" "Too many requests for the state of orders": "Both stores may be fine: ask again."
-    StoresAway 503 "stores-away" "The order cannot be looked up now": "The member `detail` says which store is away."
-    Unsure 504 "unsure" "It is unknown whether the order is admitted": "Ask again under the same Idempotency-Key, or with the same `orderId` if there was no key: the order is admitted only once, however often you ask."
+    UnknownEncoding 415 "unknown-encoding" "The gate does not support the encoding of the body": "Send the body uncompressed and without the header `Content-Encoding`."
+    BadInput 422 "bad-input" "The request has invalid values": "The member `errors` lists each invalid member of the body as a JSON pointer, with a reason. If a header is invalid, the member `detail` has the reason."
+    MissingSubject 422 "missing-subject" "The request lacks a subject that a limit needs": "A limit counts orders by this subject, such as a device or an address. The member `subject` names the subject. Send its value in `subjects`."
+    OtherRequest 422 "other-request" "This Idempotency-Key belongs to another request": "Requests with the same Idempotency-Key must have the same user, voucher, quantity and subjects. For another request, send a new key."
+    TooFast 429 "too-fast" "A rate limit refuses the order": "The member `limit` names the rate limit. Wait for the time in the header `Retry-After` (seconds) or in the member `retryAfterMs` (milliseconds). Then send the request again."
+    TooManyAttempts 429 "too-many-attempts" "Too many attempts": "Too many requests came from the same subject or the same address, so the gate did not call Redis. The member `subject` names the counted subject. If this member is missing, the gate counted the address of the caller. Wait for the time in the header `Retry-After` (seconds) or in the member `retryAfterMs` (milliseconds). Then send the request again."
+    Busy 503 "busy" "Orders arrive faster than workers can write them": "The workers are too far behind, or no worker is alive. Redis did not admit the order: send the request again later."
+    Paused 503 "paused" "The sale is paused": "An operator has paused the sale, or is changing the list of partitions. Send the request again later."
+    RedisAway 503 "redis-away" "Redis does not answer": "The gate did not send the order to Redis. Send the request again later."
+    RedisRefused 503 "redis-refused" "Redis refused the order": "Redis did not admit the order. The log of the gate has the reason: ask the operators of the sale."
+    TooManyQuestions 503 "too-many-questions" "Too many requests for the state of orders": "Too many clients wait for the state of their orders at the same time. Redis and MySQL may work well. Send the request again after the time in the header `Retry-After` (seconds)."
+    StoresAway 503 "stores-away" "The gate cannot look up the order now": "The member `detail` says which store failed, and why. Send the request again later."
+    Unsure 504 "unsure" "The gate does not know whether Redis admitted the order": "If the request has an Idempotency-Key, send it again with the same key. Otherwise send it again with the `orderId` of this answer. Redis admits the order only once."
 }
 
-/// A problem that one request gets as its answer.
+/// A problem (RFC 9457) that the gate sends as the answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     pub kind: ProblemKind,
     pub detail: Option<String>,
-    /// The further members of the document.
+    /// The members of the problem document besides type, title, status and detail.
     pub members: Map<String, Value>,
-    /// The seconds after which the client may ask again.
+    /// The seconds after which the client may send its request again, for the header `Retry-After`.
     pub retry_after_s: Option<u64>,
 }
 
@@ -162,19 +162,19 @@ pub struct Admitted {
     pub when: AdmissionAttempt,
 }
 
-/// The request that admitted an order: this one or an earlier one.
+/// Whether this request admitted the order, or an earlier request had already admitted it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AdmissionAttempt {
     /// This request admitted the order.
     Now,
-    /// An earlier request admitted the order, and this one repeats it.
+    /// An earlier request admitted the order, and this request repeats the earlier one.
     Before,
 }
 
 impl AdmissionAttempt {
     pub const ALL: [Self; 2] = [Self::Now, Self::Before];
 
-    /// The word for `outcome` in answers and metrics.
+    /// The value of the JSON member and metric label `outcome` for an admitted order.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Now => "admitted",
@@ -183,7 +183,7 @@ impl AdmissionAttempt {
     }
 }
 
-/// Translates a reply of Redis into the answer for the caller.
+/// Converts a reply of an admission script to the answer for the caller: the admitted order or a problem.
 pub fn outcome(reply: Result<AdmitReply, ScriptError>, admission: &Admission) -> Result<Admitted, Problem> {
     use ProblemKind as Kind;
     let Admission { order, voucher, .. } = *admission;

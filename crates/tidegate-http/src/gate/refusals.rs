@@ -12,9 +12,10 @@ use tidegate_orders::{
 
 use super::problem::{Problem, ProblemKind};
 
-const SUM: &str = "more callers were refused for this reason: the first of this minute have a line each";
+const SUM: &str =
+    "more callers were refused for this reason: only the first callers of a minute have a log line";
 
-/// The log of the refusals of a gate, for all of its connections.
+/// The log of refused orders and refused client certificates. All connections of a gate share this log.
 #[derive(Clone, Debug)]
 pub struct Refusals(Arc<LimitedLog>);
 
@@ -25,7 +26,7 @@ impl Default for Refusals {
 }
 
 impl Refusals {
-    /// Logs that Redis refused an order, or sent a reply that the gate does not understand.
+    /// Logs that Redis refused an order, or sent a reply that the gate cannot read.
     pub fn order(&self, admission: &Admission, error: &ScriptError) {
         let Admission { order, voucher, .. } = admission;
         let Some(reason) = reason(error) else { return };
@@ -35,7 +36,7 @@ impl Refusals {
         }
     }
 
-    /// Logs that a call before the order failed. Returns the problem for the caller.
+    /// Logs that a Redis call failed before the gate asked for the order. Returns the problem for the caller.
     pub fn not_asked(&self, error: &ScriptError) -> Problem {
         let Some(reason) = reason(error) else {
             tracing::debug!(%error, "Redis is away");
@@ -43,7 +44,7 @@ impl Refusals {
         };
         if self.0.is_shown(reason) {
             let error = error_chain(&anyhow::anyhow!("{error}"));
-            tracing::error!(reason, error, "Redis refused a caller of the gate");
+            tracing::error!(reason, error, "Redis refused a command of the gate");
         }
         ProblemKind::RedisRefused.into()
     }
@@ -51,7 +52,7 @@ impl Refusals {
     /// Logs that the gate cannot create order ids.
     pub fn no_ids(&self, error: &OrderIdError) {
         if self.0.is_shown("no_order_ids") {
-            tracing::error!(%error, "the gate has no order ids");
+            tracing::error!(%error, "the gate has no order ids to assign");
         }
     }
 

@@ -7,7 +7,7 @@ use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 use tidegate_orders::{CampaignId, OrderId, Quantity, Subjects, UserId, VoucherId};
 
-/// The item that a client orders.
+/// The item that a client orders: a voucher, or a region of a campaign.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Item {
     Voucher(VoucherId),
@@ -18,31 +18,31 @@ pub enum Item {
     },
 }
 
-/// The order that a client requests.
+/// The order that a client requests, parsed from the body of the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
     pub item: Item,
     pub user: UserId,
     pub quantity: Quantity,
     pub subjects: Subjects,
-    /// The order id of an earlier request, if this is a repetition.
+    /// The order id from the request, if the client sent one to repeat an earlier request.
     pub order: Option<OrderId>,
 }
 
-/// An error at one place of a body.
+/// An error in one JSON value of the body of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// The place, as a JSON pointer (RFC 6901).
+    /// The JSON pointer (RFC 6901) to the invalid value.
     pub pointer: String,
     pub detail: String,
 }
 
-/// The reason why a body is no valid request.
+/// The reason why the body of a request is invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BadBody {
     /// The body is no JSON.
     NoJson(String),
-    /// The body is JSON and has these faults.
+    /// The body is JSON, but has these errors.
     Faults(Vec<Fault>),
 }
 
@@ -113,8 +113,8 @@ impl<'de> Visitor<'de> for BodyVisitor {
     }
 }
 
-/// Parses the JSON body of an order. If a proxy names the user, the body may leave out the user, and must not name
-/// another one.
+/// Parses the JSON body of a request for an order. If a proxy names the user, the body may omit the user, and must not
+/// name another user.
 pub fn read(body: &Bytes, by_proxy: Option<UserId>) -> Result<Wanted, BadBody> {
     let value: Body = serde_json::from_slice(body).map_err(|error| BadBody::NoJson(error.to_string()))?;
     let Body(Value::Object(members)) = value else {
@@ -124,14 +124,18 @@ pub fn read(body: &Bytes, by_proxy: Option<UserId>) -> Result<Wanted, BadBody> {
     let mut faults = Vec::new();
     let strange = members.keys().filter(|name| !MEMBERS.contains(&name.as_str()));
     for name in strange.take(MOST_FAULTS) {
-        fault(&mut faults, name, format!("is none of {}", MEMBERS.join(", ")));
+        fault(&mut faults, name, format!("is unknown: the members are {}", MEMBERS.join(", ")));
     }
     let item = item(&members, &mut faults);
     let user = user(&members, by_proxy, &mut faults);
     let order = optional(&members, "orderId", OrderId::parse, &mut faults);
     if order.is_some() && by_proxy.is_some() {
         // A user that chooses ids could take the id of another order.
-        fault(&mut faults, "orderId", "is not accepted from users; send an Idempotency-Key".to_owned());
+        fault(
+            &mut faults,
+            "orderId",
+            "is not accepted if a proxy names the user: send an Idempotency-Key".to_owned(),
+        );
     }
     let quantity = optional(&members, "quantity", Quantity::parse, &mut faults).unwrap_or(Quantity::ONE);
     let subjects = subjects(&members, &mut faults);
@@ -154,7 +158,7 @@ fn item(members: &Map<String, Value>, faults: &mut Vec<Fault>) -> Option<Item> {
         return required(members, "voucherId", VoucherId::parse, faults).map(Item::Voucher);
     }
     if has("voucherId") {
-        fault(faults, "voucherId", "must not be sent together with campaignId and region".to_owned());
+        fault(faults, "voucherId", "must not be sent together with campaignId or region".to_owned());
     }
     let campaign = required(members, "campaignId", CampaignId::parse, faults);
     let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
@@ -165,7 +169,7 @@ fn item(members: &Map<String, Value>, faults: &mut Vec<Fault>) -> Option<Item> {
         {
             Ok(region.clone())
         }
-        Some(_) => Err("must be a text of 1 to 32 letters, digits, _ . -"),
+        Some(_) => Err("must be text of 1 to 32 letters, digits or the characters _ . -"),
     };
     match (campaign, region) {
         (Some(campaign), Ok(region)) => Some(Item::Region { campaign, region }),
@@ -180,7 +184,7 @@ fn item(members: &Map<String, Value>, faults: &mut Vec<Fault>) -> Option<Item> {
 fn user(members: &Map<String, Value>, by_proxy: Option<UserId>, faults: &mut Vec<Fault>) -> Option<UserId> {
     let Some(by_proxy) = by_proxy else { return required(members, "userId", UserId::parse, faults) };
     if optional(members, "userId", UserId::parse, faults).is_some_and(|user| user != by_proxy) {
-        fault(faults, "userId", "differs from the user that the proxy names: leave it out".to_owned());
+        fault(faults, "userId", "differs from the user that the proxy names: remove `userId`".to_owned());
     }
     Some(by_proxy)
 }
@@ -211,7 +215,7 @@ fn optional<T, E: std::fmt::Display>(
         Value::Number(number) => match whole(number) {
             Some(whole) => whole.to_string(),
             None => {
-                fault(faults, name, "must be a whole number; send those from 2^53 on as text".to_owned());
+                fault(faults, name, "must be a whole number: send numbers from 2^53 as text".to_owned());
                 return None;
             }
         },
@@ -238,7 +242,7 @@ fn subjects(members: &Map<String, Value>, faults: &mut Vec<Fault>) -> Subjects {
         None => return Subjects::none(),
         Some(Value::Object(subjects)) => subjects,
         Some(_) => {
-            fault(faults, "subjects", "must be an object of names and texts".to_owned());
+            fault(faults, "subjects", "must be a JSON object of subject names with text values".to_owned());
             return Subjects::none();
         }
     };
@@ -246,7 +250,7 @@ fn subjects(members: &Map<String, Value>, faults: &mut Vec<Fault>) -> Subjects {
     for (name, value) in subjects {
         let with = match value.as_str() {
             Some(value) => all.clone().with(name, value).map_err(|error| error.to_string()),
-            None => Err("must be a text".to_owned()),
+            None => Err("must be a JSON string".to_owned()),
         };
         match with {
             Ok(with) => all = with,

@@ -34,10 +34,10 @@ const MOST_BYTES: u64 = 1 << 20;
 /// The answer for a client that sends plain HTTP to a gate with TLS. Without it, the client would show an unreadable
 /// error.
 const PLAIN: &[u8] =
-    b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 32\r\n\
-    Connection: close\r\n\r\nThe gate speaks TLS: https://.\r\n";
+    b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 35\r\n\
+    Connection: close\r\n\r\nThe gate requires TLS: use https.\r\n";
 
-/// The TLS configuration for new connections, and the settings for reading it again.
+/// The TLS configuration for new connections, and the settings with the paths of the certificate files.
 #[derive(Debug)]
 pub struct Tls {
     settings: TlsSettings,
@@ -45,7 +45,7 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// Reads the certificates and the key.
+    /// Reads the certificates and the private key for TLS.
     ///
     /// # Errors
     /// Fails if a file cannot be used. The error names the setting of the file.
@@ -54,7 +54,8 @@ impl Tls {
         Ok(Self { settings: settings.clone(), shown })
     }
 
-    /// Starts to catch SIGHUP, which then no longer ends the process: it makes the gate read the files again.
+    /// Starts to listen for the signal SIGHUP, so that the signal does not end the process. The gate reads the
+    /// certificate files again at each SIGHUP.
     ///
     /// # Errors
     /// Fails if the process cannot listen for signals.
@@ -62,7 +63,7 @@ impl Tls {
         signal(SignalKind::hangup()).context("Failed to listen for SIGHUP")
     }
 
-    /// Reads the files again at each SIGHUP, for ever. Open connections keep their certificates.
+    /// Reads the certificate files again at each SIGHUP, without end. Open connections keep their certificates.
     pub async fn follow(&self, mut hangups: Signal) {
         while hangups.recv().await.is_some() {
             match configuration(&self.settings) {
@@ -72,13 +73,13 @@ impl Tls {
                 }
                 Err(error) => tracing::error!(
                     error = error_chain(&error),
-                    "the gate could not read its certificates and keeps the previous ones"
+                    "the gate could not read its certificates and keeps the previous certificates"
                 ),
             }
         }
     }
 
-    /// Starts TLS on a connection.
+    /// Performs the TLS handshake on a new connection.
     ///
     /// # Errors
     /// Fails if the handshake takes too long, the client does not speak TLS, or its certificate is refused.
@@ -95,7 +96,7 @@ impl Tls {
     }
 }
 
-/// The reason why a TLS connection does not begin.
+/// The reason why a TLS handshake failed.
 #[derive(Debug, thiserror::Error)]
 pub enum NoTls {
     /// The certificate of the client is invalid, with the reason.
@@ -122,8 +123,8 @@ impl NoTls {
 fn readable(error: &rustls::Error) -> String {
     let text = error.to_string();
     if text.contains("UnsupportedCertVersion") {
-        return "the certificate is of version 1 of X.509; make one of version 3, with extensions \
-                (openssl x509 -req takes them from -extfile)"
+        return "the certificate has version 1 of X.509: create a certificate of version 3, with extensions \
+                (openssl x509 -req reads the extensions from -extfile)"
             .to_owned();
     }
     text
@@ -150,7 +151,7 @@ fn configuration(settings: &TlsSettings) -> anyhow::Result<ServerConfig> {
     let provider = Arc::new(ring::default_provider());
     let builder = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .context("Failed to choose versions of TLS")?;
+        .context("Failed to choose the TLS versions")?;
     let mut configuration = builder
         .with_client_cert_verifier(verifier(settings.client_authorities.as_deref())?)
         .with_single_cert(certificates, key)
@@ -159,7 +160,7 @@ fn configuration(settings: &TlsSettings) -> anyhow::Result<ServerConfig> {
             let failed = format!("Failed to use gate.tls_cert = {certificate} with gate.tls_key = {key}");
             match error {
                 rustls::Error::InvalidCertificate(_) => anyhow!("{failed}: {}", readable(&error)),
-                error => anyhow!("{failed}; give it the key that belongs to it: {error}"),
+                error => anyhow!("{failed}; set gate.tls_key to the key of this certificate: {error}"),
             }
         })?;
     configuration.alpn_protocols = vec![b"http/1.1".to_vec()];
@@ -186,7 +187,11 @@ fn certificates(path: &Path, setting: &str) -> anyhow::Result<Vec<CertificateDer
     let text = read(path, setting, "certificates")?;
     let read = CertificateDer::pem_slice_iter(&text).map(|read| read.map_err(unusable));
     let certificates: Vec<_> = read.collect::<Result<_, _>>()?;
-    ensure!(!certificates.is_empty(), "{}: it holds none", wrong_file(path, setting, "certificates"));
+    ensure!(
+        !certificates.is_empty(),
+        "{}: the file holds no certificates",
+        wrong_file(path, setting, "certificates")
+    );
     Ok(certificates)
 }
 
@@ -196,7 +201,7 @@ fn read(path: &Path, setting: &str, what: &str) -> anyhow::Result<Vec<u8>> {
     let known = fs::metadata(path).map_err(|error| wrong(&error))?;
     match known.is_file() && known.len() <= MOST_BYTES {
         true => fs::read(path).map_err(|error| wrong(&error)),
-        false => Err(wrong(&"it is not a regular file, or it is larger than 1 MiB")),
+        false => Err(wrong(&"the file is not a regular file, or is larger than 1 MiB")),
     }
 }
 
@@ -204,15 +209,15 @@ fn read(path: &Path, setting: &str, what: &str) -> anyhow::Result<Vec<u8>> {
 fn unusable(path: &Path, setting: &str, what: &str, error: &pem::Error) -> anyhow::Error {
     let why = match error {
         pem::Error::Io(error) => error.to_string(),
-        pem::Error::NoItemsFound => "it holds none".to_owned(),
-        _ => "it is not PEM".to_owned(),
+        pem::Error::NoItemsFound => "the file holds no matching PEM section".to_owned(),
+        _ => "the file is not valid PEM".to_owned(),
     };
     anyhow!("{}: {why}", wrong_file(path, setting, what))
 }
 
 fn wrong_file(path: &Path, setting: &str, what: &str) -> String {
     format!(
-        "Failed to read {setting} = {}; name a file with {what} as PEM that this user may read",
+        "Failed to read {setting} = {}; set it to a PEM file with {what} that the gate may read",
         path.display()
     )
 }

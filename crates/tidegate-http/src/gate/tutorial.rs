@@ -17,15 +17,15 @@ use super::{
 };
 use crate::answer::{Answer, JSON, answer};
 
-/// The start of the path, before the id of the voucher.
+/// The URL path for ordering a voucher as in the tutorial shop hm-dianping, up to the voucher id.
 pub const PATH: &str = "/voucher-order/seckill/";
 const TOKEN: &str = "<token>";
 /// The field of a login that holds the user's id.
 const ID: &str = "id";
 const MOST_TOKEN_BYTES: usize = 128;
 
-/// The logins that the tutorial's login service writes to Redis. A login is a hash with the user's `id`; its key
-/// contains the token of the header `authorization`.
+/// The logins that the login service of the tutorial shop hm-dianping writes to Redis. A login is a hash with the
+/// user's `id`; its key contains the token of the header `authorization`.
 #[derive(Clone, Debug)]
 pub struct Logins {
     before: String,
@@ -33,13 +33,13 @@ pub struct Logins {
 }
 
 impl Logins {
-    /// Creates the lookup from the template of the key, which contains `<token>`.
+    /// Creates the lookup of logins from the template of the Redis key. The template contains `<token>`.
     pub fn new(template: &str) -> Self {
         let (before, after) = template.split_once(TOKEN).unwrap_or((template, ""));
         Self { before: before.to_owned(), after: after.to_owned() }
     }
 
-    /// Finds the user that sent these headers. None: the user is not logged in.
+    /// Finds the user who is logged in with the token in these headers. None: the user is not logged in.
     pub async fn user(
         &self,
         gates: &Gates,
@@ -58,17 +58,17 @@ impl Logins {
     }
 }
 
-/// The voucher that a path orders.
+/// The voucher whose id a path contains. None: the path is invalid.
 pub fn voucher(path: &str) -> Option<VoucherId> {
     path.strip_prefix(PATH)?.parse().ok()
 }
 
-/// The answer of the tutorial's interceptor.
+/// The answer to a user who is not logged in, in the form that the interceptor of the tutorial shop hm-dianping uses.
 pub fn not_logged_in() -> Answer {
     answer(StatusCode::UNAUTHORIZED, JSON, "")
 }
 
-/// The answer of the tutorial's controller.
+/// The answer to a request for an order, in the form that the controller of the tutorial shop hm-dianping uses.
 pub fn told(outcome: &Result<Admitted, Problem>) -> Answer {
     let body: Value = match outcome {
         Ok(admitted) => json!({ "success": true, "data": admitted.order.to_string() }),

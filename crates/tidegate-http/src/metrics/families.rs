@@ -9,7 +9,7 @@ use tidegate_stream::HistogramSnapshot;
 
 use super::catalog::{self, Metric, MetricKind};
 
-/// The samples of one scrape.
+/// The metric samples that one scrape returns.
 #[derive(Debug, Default)]
 pub struct Families {
     families: Vec<MetricFamily>,
@@ -20,23 +20,23 @@ pub struct Families {
 const PARTITION: &str = "partition";
 
 impl Families {
-    /// Adds the library's own metrics, as far as the catalog has them.
+    /// Adds the metrics of the Prometheus library whose names are in the catalog.
     pub fn known(&mut self, families: Vec<MetricFamily>) {
         let is_known = |family: &MetricFamily| catalog::ALL.iter().any(|metric| metric.name == family.name());
         self.families.extend(families.into_iter().filter(is_known));
     }
 
-    /// Sets the partition of the samples that follow. None: they belong to the whole process.
+    /// Sets the partition label for all samples that are added later. None: later samples belong to the whole process.
     pub fn begin_partition(&mut self, tag: Option<&str>) {
         self.partition = tag.map(|tag| pair(PARTITION, tag));
     }
 
-    /// Adds a metric without labels.
+    /// Adds a sample of a metric without labels.
     pub fn one(&mut self, metric: &Metric, value: f64) {
         self.each(metric, [([], value)]);
     }
 
-    /// Adds a metric with a number for each set of label values. Without values, this adds nothing.
+    /// Adds one sample of a metric for each set of label values. If `values` is empty, this function adds nothing.
     pub fn each<'a, const N: usize>(
         &mut self,
         metric: &Metric,
@@ -62,8 +62,8 @@ impl Families {
         self.add(metric, samples.collect());
     }
 
-    /// Adds a histogram with a distribution for each set of label values. `per_unit` of the distribution's units make
-    /// one unit of the metric.
+    /// Adds a histogram that has one distribution for each set of label values. Values of a distribution are divided by
+    /// `per_unit` to get the unit of the metric.
     pub fn histograms<'a, const N: usize>(
         &mut self,
         metric: &Metric,
@@ -104,7 +104,7 @@ impl Families {
         self.families.push(family);
     }
 
-    /// The families, in the order in which they were added.
+    /// Returns the metric families in the order in which they were added.
     pub fn into_inner(self) -> Vec<MetricFamily> {
         self.families
     }
@@ -136,7 +136,7 @@ fn histogram(spread: &HistogramSnapshot, per_unit: f64) -> Histogram {
     histogram
 }
 
-/// Converts a count to a number of the text format, exact up to 2^53.
+/// Converts a count to a floating-point number for the metrics page, exact up to 2^53.
 #[expect(clippy::cast_precision_loss, reason = "every number of the text format is a float")]
 pub fn number(count: u64) -> f64 {
     count as f64

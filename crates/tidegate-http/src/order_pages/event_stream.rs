@@ -13,14 +13,15 @@ use tokio_util::sync::CancellationToken;
 
 use super::order_watch::LastProgress;
 
-/// The longest time that a stream lasts. Then its client connects again and gets the present state.
+/// The longest time that an event stream stays open. After this time, the client connects again and gets the present
+/// state.
 pub const STREAM_WITHIN: Duration = Duration::from_secs(300);
 /// The pause between heartbeats. They keep proxies between the server and the client from closing an idle connection.
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(15);
 /// The time after which a client connects again when a stream has ended.
 const RETRY_MS: u32 = 2_000;
 
-/// The state of one event stream.
+/// A stream of server-sent events with the changes of one order.
 #[derive(Debug)]
 pub struct EventStream {
     told: watch::Receiver<LastProgress>,
@@ -32,8 +33,8 @@ pub struct EventStream {
 }
 
 impl EventStream {
-    /// Creates a stream of the changes that `told` reports. It ends after a limited time, at `stop`, or after the
-    /// final state. `room` is released when the stream is dropped.
+    /// Creates an event stream of the changes that `told` reports. The stream ends after [`STREAM_WITHIN`], when `stop`
+    /// is cancelled, or after the final state. The permit `room` is released when the stream is dropped.
     pub fn new(
         told: watch::Receiver<LastProgress>,
         stop: CancellationToken,
@@ -43,7 +44,7 @@ impl EventStream {
         Self { told, last: None, ends_at, stop, is_over: false, _room: room }
     }
 
-    /// The stream as parts of a body.
+    /// Converts the event stream to parts of an HTTP body.
     pub fn frames(self) -> impl Stream<Item = Result<Frame<Bytes>, Infallible>> + Send + 'static {
         unfold(self, async |mut stream| {
             let text = stream.next().await?;
@@ -87,12 +88,13 @@ impl EventStream {
     }
 }
 
-/// The id of an event: the step and the state. Both are needed, because an order is confirmed without a new step.
+/// The id of a server-sent event: the number of the order's last event, and the state of the order. The state is
+/// necessary, because the state can change without a new event.
 pub fn event_id(progress: &OrderProgress) -> String {
     format!("{}-{}", progress.step, progress.state.word())
 }
 
-/// The JSON of the progress, in one line.
+/// The progress of an order as JSON, in one line.
 pub fn json(progress: &OrderProgress) -> String {
     serde_json::to_string(progress).unwrap_or_else(|error| format!("{{\"error\":\"{error}\"}}"))
 }

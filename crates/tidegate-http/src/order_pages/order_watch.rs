@@ -30,7 +30,7 @@ const MYSQL_PATIENCE: Duration = Duration::from_secs(2);
 /// The time that a whole query has.
 const LOOK_WITHIN: Duration = Duration::from_secs(3);
 
-/// The stores of a partition, for queries about orders.
+/// The stores (Redis and MySQL) of a partition, for queries about orders.
 pub trait OrderStores: std::fmt::Debug + Send + Sync {
     /// The settings that say where the data is in the stores.
     fn system(&self) -> &SystemSettings;
@@ -39,10 +39,10 @@ pub trait OrderStores: std::fmt::Debug + Send + Sync {
     fn connections(&self) -> Option<(RedisStore, MySqlPool)>;
 }
 
-/// An order, and its voucher if the client names it.
+/// An order that a client asks for: the order id, and the voucher id if the client sent it.
 pub type Asked = (OrderId, Option<VoucherId>);
 
-/// The latest knowledge about an order.
+/// The result of the last query for an order.
 #[derive(Clone, Debug)]
 pub enum LastProgress {
     /// No query has ended yet.
@@ -53,7 +53,7 @@ pub enum LastProgress {
     Failed(Arc<str>),
 }
 
-/// The orders that clients ask for.
+/// The orders that clients ask for, with the task that queries the state of these orders repeatedly.
 #[derive(Debug)]
 pub struct OrderWatch {
     partitions: Vec<Arc<dyn OrderStores>>,
@@ -68,17 +68,18 @@ struct Watched {
 }
 
 impl OrderWatch {
-    /// Creates a watch without orders. `partitions` has the stores of each partition, and at least one.
+    /// Creates a watch without orders. `partitions` has the stores of each partition, and is not empty.
     pub fn new(partitions: Vec<Arc<dyn OrderStores>>) -> Self {
         Self { partitions, asked: Mutex::default(), somebody_came: Notify::new() }
     }
 
-    /// Whether the rows of orders are in several MySQL databases, so that only the voucher leads to the right one.
+    /// Whether the rows of orders are in several MySQL databases (shards). In this case, only the voucher id shows
+    /// which database has an order.
     pub fn is_sharded(&self) -> bool {
         !self.partitions[0].system().mysql.shard_tags.is_empty()
     }
 
-    /// Starts to watch an order, until the receiver is dropped. The first result follows soon.
+    /// Starts to query an order repeatedly, until the returned receiver is dropped. The receiver gets each result.
     pub fn ask(&self, asked: Asked) -> watch::Receiver<LastProgress> {
         let told = match self.asked().entry(asked) {
             std::collections::hash_map::Entry::Occupied(watched) => watched.get().told.subscribe(),
@@ -93,7 +94,7 @@ impl OrderWatch {
         told
     }
 
-    /// Queries the orders for as long as clients ask; never ends.
+    /// Queries the requested orders repeatedly while clients wait for them, without end.
     pub async fn run(&self) {
         let mut lookups: Vec<Option<OrderLookup>> = self.partitions.iter().map(|_| None).collect();
         loop {
@@ -147,9 +148,9 @@ impl OrderWatch {
             return;
         }
         let looked = match lookup_of(&**stores, lookup) {
-            Ok(lookup) => timeout(LOOK_WITHIN, lookup.read(&mut orders))
-                .await
-                .unwrap_or_else(|_| Err(anyhow::anyhow!("the stores did not answer within {LOOK_WITHIN:?}"))),
+            Ok(lookup) => timeout(LOOK_WITHIN, lookup.read(&mut orders)).await.unwrap_or_else(|_| {
+                Err(anyhow::anyhow!("Redis or MySQL did not answer within {LOOK_WITHIN:?}"))
+            }),
             Err(error) => Err(error),
         };
         let told: Vec<LastProgress> = match looked {
@@ -179,7 +180,8 @@ fn lookup_of<'l>(
     lookup: &'l mut Option<OrderLookup>,
 ) -> anyhow::Result<&'l mut OrderLookup> {
     if lookup.is_none() {
-        let (redis, mysql) = stores.connections().context("not connected yet: the process is starting")?;
+        let (redis, mysql) =
+            stores.connections().context("the process is starting and has not connected yet")?;
         *lookup = Some(OrderLookup::new(redis, mysql, MYSQL_PATIENCE));
     }
     lookup.as_mut().context("not connected yet")

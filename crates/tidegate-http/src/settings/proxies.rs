@@ -13,12 +13,12 @@ const TAKEN: [HeaderName; 8] =
     [AUTHORIZATION, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, FORWARDED, HOST, TRANSFER_ENCODING];
 const FURTHER_TAKEN: [&str; 4] = ["x-forwarded-for", "traceparent", "tracestate", "idempotency-key"];
 
-/// The addresses of trusted proxies: one address, or a network.
+/// The address or the network of trusted proxies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProxyNet(IpNet);
 
 impl ProxyNet {
-    /// Whether the network contains an address.
+    /// Whether this address or network contains the given address.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         self.0.contains(&address.to_canonical())
@@ -31,7 +31,7 @@ impl FromStr for ProxyNet {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let net = text.parse::<IpAddr>().map(IpNet::from).or_else(|_| text.parse::<IpNet>());
         match net.map(canonical) {
-            Ok(net) if net.prefix_len() == 0 => Err("would trust every address: name the proxies"),
+            Ok(net) if net.prefix_len() == 0 => Err("would trust every address: list only your proxies"),
             Ok(net) => Ok(Self(net)),
             Err(_) => Err("is neither an IP address nor a network such as 10.0.0.0/8 or fd00::/8"),
         }
@@ -48,12 +48,12 @@ fn canonical(net: IpNet) -> IpNet {
     prefix.and_then(|prefix| IpNet::new(address.into(), prefix).ok()).unwrap_or(net.into())
 }
 
-/// The header in which proxies name the user.
+/// The HTTP header in which trusted proxies name the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserHeader(HeaderName);
 
 impl UserHeader {
-    /// The name of the header, in lower case.
+    /// The name of the HTTP header, in lower case.
     #[must_use]
     pub const fn name(&self) -> &HeaderName {
         &self.0
@@ -66,7 +66,7 @@ impl FromStr for UserHeader {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let name: HeaderName = text.parse().map_err(|_| "is not a header name such as X-User-Id")?;
         match TAKEN.contains(&name) || FURTHER_TAKEN.contains(&name.as_str()) {
-            true => Err("has another meaning already: choose another header, such as X-User-Id"),
+            true => Err("already has another meaning: choose another header, such as X-User-Id"),
             false => Ok(Self(name)),
         }
     }

@@ -20,19 +20,19 @@ use crate::{
 
 const MOST_NAME_BYTES: usize = 32;
 
-/// A region with its voucher and its stock.
+/// A region of a campaign, with its voucher and its stock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Region {
-    /// The name of the region: 1 to 32 of `A-Z a-z 0-9 _ . -`.
+    /// The name of the region: 1 to 32 characters of `A-Z a-z 0-9 _ . -`.
     pub region: String,
     /// The voucher that the region sells.
     pub voucher: VoucherId,
-    /// The units that the region sells.
+    /// The number of units that the region sells.
     pub stock: i64,
 }
 
-/// Reads the lines `region,voucher,stock` of a file. It skips empty lines, lines that begin with `#`, and the header
-/// `region,voucher,stock`.
+/// Parses a file with one line `region,voucher,stock` for each region. Empty lines, lines that begin with `#`, and the
+/// header `region,voucher,stock` are skipped.
 ///
 /// # Errors
 /// Names every line that cannot be read, and every region or voucher that the file has twice.
@@ -56,7 +56,9 @@ pub fn parse_regions(text: &str) -> Result<Vec<Region>, InvalidInput> {
         }
     }
     if regions.is_empty() && faults.is_empty() {
-        faults.push("the file has no region; write lines such as north,101,5000".to_owned());
+        faults.push(
+            "the file has no region; write lines such as north,101,5000: region, voucher, units".to_owned(),
+        );
     }
     if faults.is_empty() { Ok(regions) } else { Err(InvalidInput(faults.join("\n"))) }
 }
@@ -64,42 +66,43 @@ pub fn parse_regions(text: &str) -> Result<Vec<Region>, InvalidInput> {
 fn parse_region(line: &str) -> Result<Region, String> {
     let fields: Vec<&str> = line.split(',').map(str::trim).collect();
     let [region, voucher, stock] = fields[..] else {
-        return Err("it has to look like north,101,5000: region, voucher, units".to_owned());
+        return Err("a line must have region, voucher and units, such as north,101,5000".to_owned());
     };
     let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
     if region.is_empty() || region.len() > MOST_NAME_BYTES || !region.bytes().all(is_letter) {
         return Err(format!(
-            "{region:?} is no name of a region; use 1 to 32 characters of A-Z a-z 0-9 _ . -"
+            "{region:?} is not a valid region name; use 1 to 32 characters of A-Z a-z 0-9 _ . -"
         ));
     }
-    let voucher = voucher.parse().map_err(|_| format!("{voucher:?} is no id of a voucher"))?;
+    let voucher = voucher.parse().map_err(|_| format!("{voucher:?} is not a voucher id"))?;
     let stock = stock.parse().ok().filter(|stock| (1..=MAX_STOCK).contains(stock));
     let stock =
-        stock.ok_or_else(|| format!("{:?} is no number of units from 1 to {MAX_STOCK}", fields[2]))?;
+        stock.ok_or_else(|| format!("{:?} is not a number of units from 1 to {MAX_STOCK}", fields[2]))?;
     Ok(Region { region: region.to_owned(), voucher, stock })
 }
 
-/// A campaign that is to be put on sale.
+/// The request to put a campaign on sale.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CampaignLoad {
-    /// The campaign that is to be sold.
+    /// The id of the campaign to put on sale.
     pub campaign: CampaignId,
-    /// The regions of the campaign, or regions to add to it.
+    /// The regions of a new campaign, or the regions to add to an existing campaign.
     pub regions: Vec<Region>,
-    /// The time at which the sale begins; None: now.
+    /// The time when the sale begins; None: the sale begins now.
     pub begin: Option<Timestamp>,
-    /// The time at which the sale ends; None: never.
+    /// The time when the sale ends; None: the sale never ends.
     pub end: Option<Timestamp>,
-    /// The seconds in which an order has to be paid; 0: it never expires. None: the configured time.
+    /// The time limit for the payment of an order, in seconds. 0: orders never expire. None: the time limit of the
+    /// configuration applies.
     pub pay_within_s: Option<i64>,
 }
 
 impl CampaignLoad {
-    /// Checks whether the campaign can be sold: its time must not be over, and all its vouchers must be in one of the
-    /// partitions with these tags.
+    /// Checks the request: the end of the sale must be in the future, and the partition tags must put all vouchers into
+    /// one partition.
     ///
     /// # Errors
-    /// If it cannot be sold; the error names ids that are in one partition.
+    /// If the campaign cannot be sold; the error names ids that are in one partition.
     pub fn check(&self, now: Timestamp, tags: &[String]) -> Result<(), InvalidInput> {
         let Some(first) = self.regions.first() else { return Ok(()) };
         self.request(first).check(now)?;
@@ -114,7 +117,7 @@ impl CampaignLoad {
             .map(|id| id.to_string())
             .collect();
         Err(InvalidInput(format!(
-            "vouchers {} and {} are in different partitions, but a campaign must be in one; ids in one partition: {}",
+            "vouchers {} and {} are in different partitions, but a campaign must be in one partition; use ids such as {}",
             first.voucher,
             mismatch.voucher,
             ids.join(", ")
@@ -133,14 +136,14 @@ impl CampaignLoad {
     }
 }
 
-/// The reason why a region is not put on sale.
+/// The reason why a region of a campaign is not put on sale.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RegionRefusal {
     /// The campaign has this region with another voucher.
-    #[error("the campaign has this region with voucher {0}")]
+    #[error("the campaign already has this region, with voucher {0}")]
     OtherVoucher(VoucherId),
     /// The voucher is sold under the limits of another campaign.
-    #[error("its voucher is in campaign {0}")]
+    #[error("the voucher of the region is in campaign {0}")]
     OtherCampaign(CampaignId),
     /// The voucher of the region cannot be loaded.
     #[error("{0}")]
@@ -153,27 +156,28 @@ impl Serialize for RegionRefusal {
     }
 }
 
-/// The outcome of a region, planned or done.
+/// The planned or actual result of putting a region on sale.
 #[derive(Clone, Debug, Serialize)]
 pub struct RegionOutcome {
-    /// The region that was asked for.
+    /// The region of the request.
     #[serde(flatten)]
     pub region: Region,
     /// The result of loading the region.
     pub outcome: LoadOutcome,
-    /// The reason why the region is refused.
+    /// The reason why the region is refused; None: the region is not refused.
     #[serde(rename = "reason")]
     pub refusal: Option<RegionRefusal>,
 }
 
-/// The state of a campaign: as planned, or as loaded so far.
+/// The plan or the report of loading a campaign.
 #[derive(Clone, Debug, Serialize)]
 pub struct CampaignLoadState {
-    /// The campaign that is loaded.
+    /// The campaign that is put on sale.
     pub campaign: CampaignId,
-    /// The outcome of each region that was asked for.
+    /// The result for each region of the request.
     pub regions: Vec<RegionOutcome>,
-    /// The data that loading would overwrite; the command asks before it does.
+    /// The data in the stores that the load would overwrite. The command asks the operator before it overwrites this
+    /// data.
     pub overwrites: Vec<String>,
     #[serde(skip)]
     request: CampaignLoad,
@@ -186,7 +190,7 @@ impl CampaignLoadState {
         self.regions.iter().any(|region| region.refusal.is_some())
     }
 
-    /// Returns a copy of the plan in which no region is done yet.
+    /// Returns a copy of the plan as a report in which no region is loaded yet.
     #[must_use]
     pub fn begun(&self) -> Self {
         Self { regions: Vec::new(), ..self.clone() }
@@ -216,7 +220,7 @@ impl Report for CampaignLoadState {
     }
 }
 
-/// Reads the campaign in both stores, and changes nothing.
+/// Reads the campaign in Redis and MySQL, plans the load, and changes nothing.
 ///
 /// # Errors
 /// If a store does not answer.
@@ -268,8 +272,8 @@ fn as_loaded_before(
     }
 }
 
-/// Writes the campaign, then loads the regions one by one, and fills `report`. If it fails, call it again to complete
-/// the work.
+/// Writes the campaign to MySQL, loads the regions one by one, and fills `report`. If the call fails, call it again to
+/// complete the load.
 ///
 /// # Errors
 /// If a store does not answer, or another program has used a region or voucher since the plan was made.
@@ -311,7 +315,7 @@ pub async fn run(
     Ok(End::Whole)
 }
 
-/// Formats the totals of the regions, such as `3 regions, 600 units`.
+/// Formats the number of regions and the sum of their units, such as `3 regions, 600 units`.
 #[must_use]
 pub fn summed(regions: &[RegionOutcome]) -> String {
     let units: i64 = regions.iter().map(|it| it.region.stock).sum();
@@ -333,10 +337,10 @@ mod tests {
         for (fault, line) in [
             ("line 2: the region a is in the file twice", 0),
             ("line 3: voucher 1 is in the file twice", 1),
-            ("line 4: \"0\" is no id", 2),
-            ("line 5: \"0\" is no number of units", 3),
-            ("line 6: it has to look like", 4),
-            ("line 7: \"f g\" is no name", 5),
+            ("line 4: \"0\" is not a voucher id", 2),
+            ("line 5: \"0\" is not a number of units", 3),
+            ("line 6: a line must have", 4),
+            ("line 7: \"f g\" is not a valid region name", 5),
         ] {
             assert!(faults.lines().nth(line).is_some_and(|found| found.starts_with(fault)), "{faults}");
         }
@@ -355,7 +359,7 @@ mod tests {
         let tags: Vec<String> = ["a", "b", "c"].map(str::to_owned).to_vec();
         let now = Timestamp::UNIX_EPOCH;
         let refused = load("n,10,1\ns,11,1\nw,12,1").check(now, &tags).unwrap_err().0;
-        assert!(refused.ends_with("in one partition: 10, 13, 16"), "{refused}");
+        assert!(refused.ends_with("use ids such as 10, 13, 16"), "{refused}");
         assert_eq!(load("n,10,1\ns,13,1").check(now, &tags), Ok(()));
         assert_eq!(load("n,10,1\ns,11,1").check(now, &[]), Ok(()));
     }

@@ -9,46 +9,46 @@ use crate::vouchers::{
     limits::{self, ShownRule},
 };
 
-/// A region of a campaign as Redis and MySQL hold it.
+/// A region of a campaign, as Redis and MySQL store it.
 #[derive(Clone, Debug, Serialize)]
 pub struct RegionView {
     /// The name of the region.
     pub region: String,
     /// The voucher that the region sells.
     pub voucher: VoucherId,
-    /// The units that the region had at the start, if they are known.
+    /// The number of units that the region had at the start; None: this number is unknown.
     pub initial_stock: Option<i64>,
-    /// The units left in MySQL; None: MySQL has no row of the voucher.
+    /// The number of units left in MySQL; None: MySQL has no row of the voucher.
     pub mysql_stock: Option<i64>,
-    /// The units left in Redis; None: the voucher is not on sale.
+    /// The number of units left in Redis; None: the voucher is not on sale.
     pub redis_stock: Option<i64>,
-    /// The live orders of the voucher in MySQL.
+    /// The number of the voucher's orders in MySQL that are not cancelled or refunded.
     pub live_orders: i64,
 }
 
-/// A campaign with its regions, totals and limits.
+/// A campaign with its regions, its total stocks and its limits.
 #[derive(Clone, Debug, Serialize)]
 pub struct CampaignView {
     /// The campaign that is shown.
     pub campaign: CampaignId,
     /// The regions of the campaign, sorted by name.
     pub regions: Vec<RegionView>,
-    /// The units of all regions together at the start.
+    /// The number of units that all regions together had at the start.
     pub initial_stock: i64,
-    /// The units of all regions together that are left in MySQL.
+    /// The number of units left in MySQL, of all regions together.
     pub mysql_stock: i64,
-    /// The units of all regions together that are left in Redis.
+    /// The number of units left in Redis, of all regions together.
     pub redis_stock: i64,
-    /// The live orders of all regions in MySQL.
+    /// The number of orders of all regions in MySQL that are not cancelled or refunded.
     pub live_orders: i64,
-    /// The limits that the regions have in common.
+    /// The limits of the campaign in MySQL, which count the orders of all regions together.
     pub limits: Vec<ShownRule>,
-    /// Whether Redis has exactly these limits.
+    /// Whether Redis has exactly the same limits of the campaign as MySQL.
     pub are_limits_shown: bool,
 }
 
 impl CampaignView {
-    /// Reads a campaign from both stores. A campaign without regions does not exist.
+    /// Reads a campaign from Redis and MySQL. The result has no regions if the campaign does not exist.
     ///
     /// # Errors
     /// If a store does not answer.
@@ -68,7 +68,7 @@ impl CampaignView {
         for (region, voucher) in rows.context("Failed to read the campaign in MySQL")? {
             let (sale, row) = (stores.state(voucher).await?, stores.row(voucher).await?);
             let live_orders = stores.records().counts().live_of_voucher(voucher).await;
-            let live_orders = live_orders.context("Failed to count its orders")?;
+            let live_orders = live_orders.context("Failed to count the orders of the voucher")?;
             let initial_stock = row.as_ref().and_then(|row| row.initial_stock);
             let (mysql_stock, redis_stock) = (row.map(|row| row.stock), sale.stock);
             view.initial_stock += initial_stock.unwrap_or(0);

@@ -17,29 +17,29 @@ use crate::{
     settings::SystemSettings,
 };
 
-/// The consumers that an operator wants to remove.
+/// The request of an operator to remove consumers from the group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConsumerRemovalRequest {
-    /// The consumers that should be removed.
+    /// The consumers to remove from the group.
     pub consumers: ConsumerChoice,
-    /// The time to wait until workers have claimed the entries of the consumers.
+    /// The longest time to wait until workers have claimed the entries of the consumers.
     pub wait: Duration,
 }
 
-/// The plan of a removal of consumers.
+/// The plan to remove consumers from the group.
 #[derive(Clone, Debug, Serialize)]
 pub struct ConsumerRemovalPlan {
     /// The name of the consumer group.
     pub group: String,
     /// The consumers that would be removed.
     pub consumers: Vec<Consumer>,
-    /// The names that the group does not have.
+    /// The requested names for which the group has no consumer.
     pub unknown: Vec<String>,
-    /// The consumers whose process lives; the removal is refused.
+    /// The consumers whose process is alive. If there are any, the removal is refused.
     pub living: Vec<String>,
-    /// The number of pending entries that the consumers hold.
+    /// The number of pending entries that the consumers to remove hold.
     pub pending: u64,
-    /// Whether a process lives that could claim the entries.
+    /// Whether any living worker could claim the entries.
     pub workers_live: bool,
 }
 
@@ -53,7 +53,7 @@ impl Plan for ConsumerRemovalPlan {
         }
         let first = match self.pending {
             0 => String::new(),
-            pending => format!(", after workers have taken {}", counted(pending, "entry")),
+            pending => format!(", after workers have claimed {}", counted(pending, "entry")),
         };
         let consumers = counted(self.consumers.len() as u64, "consumer");
         Next::Ask(format!("Remove {consumers} of group {}{first}?", self.group))
@@ -61,32 +61,32 @@ impl Plan for ConsumerRemovalPlan {
 }
 
 impl ConsumerRemovalPlan {
-    /// Returns whether there are pending entries that no process could claim.
+    /// Returns whether the consumers to remove hold pending entries, but no living worker could claim these entries.
     #[must_use]
     pub fn has_no_taker(&self) -> bool {
         self.pending > 0 && !self.workers_live
     }
 }
 
-/// The report of a removal of consumers.
+/// The report of a removal of consumers from the group.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ConsumerRemovalReport {
     /// The names of the removed consumers.
     pub removed: Vec<String>,
     /// The consumers that could not be removed.
     pub kept: Vec<RetainedConsumer>,
-    /// The entries that were made claimable for workers.
+    /// The number of pending entries that the removal made claimable, so that a worker takes them at once.
     pub handed_over: u64,
 }
 
-/// A consumer that could not be removed.
+/// A consumer that could not be removed from the group.
 #[derive(Clone, Debug, Serialize)]
 pub struct RetainedConsumer {
     /// The name of the consumer.
     pub consumer: String,
-    /// The number of pending entries that it holds.
+    /// The number of pending entries that the consumer still holds.
     pub pending: u64,
-    /// Whether the consumer's process lives.
+    /// Whether the worker process of the consumer is alive.
     pub alive: bool,
 }
 
@@ -108,7 +108,8 @@ impl Report for ConsumerRemovalReport {
     }
 }
 
-/// Removes consumers from the group. If it was stopped, run the same request again to continue.
+/// The operation that removes consumers from the group. If the removal was stopped, run the same request again to
+/// continue.
 #[derive(Debug)]
 pub struct ConsumerRemoval<'a> {
     redis: &'a RedisStore,
@@ -127,7 +128,7 @@ struct Draining<'a> {
 }
 
 impl<'a> ConsumerRemoval<'a> {
-    /// Creates the removal for the group of these settings.
+    /// Creates a removal of consumers from the group of these settings.
     #[must_use]
     pub fn new(redis: &'a RedisStore, settings: &'a SystemSettings, request: ConsumerRemovalRequest) -> Self {
         Self {
@@ -140,7 +141,7 @@ impl<'a> ConsumerRemoval<'a> {
         }
     }
 
-    /// Reads the consumers that the request chooses.
+    /// Reads the consumers that the request names, and plans their removal.
     ///
     /// # Errors
     /// If Redis does not answer, or the key holds no stream.
@@ -158,7 +159,8 @@ impl<'a> ConsumerRemoval<'a> {
         })
     }
 
-    /// Makes the entries of all consumers claimable, then waits until each consumer holds none, and removes it.
+    /// Makes the pending entries of all chosen consumers claimable (free for any worker), waits until workers have
+    /// claimed the entries, and removes the consumers.
     ///
     /// # Errors
     /// If Redis does not answer, or the stream or the group is missing.

@@ -30,7 +30,7 @@ use crate::{
     connect,
 };
 
-/// Requeues, cancels or drops dead letters.
+/// The operation that requeues, cancels or drops dead letters (entries that workers could not write).
 #[derive(Debug)]
 pub struct LetterChange {
     action: LetterAction,
@@ -106,7 +106,7 @@ impl Step {
 }
 
 impl LetterChange {
-    /// Connects to the stores that `action` needs.
+    /// Connects to the stores that the requeue, the cancellation or the drop needs.
     ///
     /// # Errors
     /// If a store cannot be reached.
@@ -151,7 +151,8 @@ impl LetterChange {
         &self.redis
     }
 
-    /// Predicts the outcome of the selected letters that exist now, and changes nothing.
+    /// Predicts the outcome of the requeue, the cancellation or the drop of each selected dead letter, and changes
+    /// nothing.
     ///
     /// # Errors
     /// If a store does not answer, or the key holds no stream.
@@ -212,16 +213,16 @@ impl LetterChange {
         let letters = counted(letters, "letter");
         let along = match along {
             0 => String::new(),
-            along => format!(", and {} behind their orders", counted(along, "event")),
+            along => format!(", and {} of these orders after them", counted(along, "event")),
         };
         match self.action {
             LetterAction::Requeue { .. } => format!("Put {letters} back into {}{along}?", self.stream),
-            LetterAction::Cancel => format!("Cancel the orders of {letters}, for good?"),
-            LetterAction::Drop => format!("Delete {letters} for good?"),
+            LetterAction::Cancel => format!("Cancel the orders of {letters} forever?"),
+            LetterAction::Drop => format!("Delete {letters} forever?"),
         }
     }
 
-    /// Returns an empty report for [`LetterChange::run`].
+    /// Returns an empty report, which [`LetterChange::run`] fills.
     pub fn report(&self, plan: &LetterPlan) -> LetterReport {
         LetterReport {
             stream: plan.stream.clone(),
@@ -241,7 +242,7 @@ impl LetterChange {
         }
     }
 
-    /// Ends the letters of the plan, page by page.
+    /// Requeues, cancels or drops the dead letters of the plan, page by page.
     ///
     /// # Errors
     /// If a store does not answer; the report holds what was done and what is left.

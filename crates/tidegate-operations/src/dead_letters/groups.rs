@@ -31,33 +31,33 @@ struct Range {
     newest: EntryId,
 }
 
-/// Dead letters, counted by reason and voucher.
+/// The number of dead letters, grouped by reason and voucher.
 #[derive(Clone, Debug, Serialize)]
 pub struct LetterCounts {
-    /// The number of all letters.
+    /// The total number of dead letters in all groups.
     pub letters: u64,
-    /// The number of these letters that hold an event of an order.
+    /// The number of dead letters that hold an event of an order.
     pub events: u64,
-    /// The groups of letters, the largest ones first.
+    /// The groups of dead letters, the largest group first.
     pub groups: Vec<LetterGroup>,
-    /// The number of letters in further groups.
+    /// The number of dead letters in the groups that are not in the list `groups`.
     pub others: u64,
 }
 
-/// The dead letters that share reason and voucher.
+/// A group of dead letters that have the same reason and voucher.
 #[derive(Clone, Debug, Serialize)]
 pub struct LetterGroup {
-    /// The reason of the letters, in one word.
+    /// The reason why the letters of the group were buried, in one word.
     pub reason: String,
-    /// The voucher of the letters; None: it cannot be read.
+    /// The voucher of all letters in the group; None: the voucher cannot be read from the letters.
     pub voucher: Option<VoucherId>,
     /// The number of letters in the group.
     pub letters: u64,
-    /// The number of these letters that hold an event of an order.
+    /// The number of the group's letters that hold an event of an order.
     pub events: u64,
-    /// The oldest letter of the group.
+    /// The id of the oldest letter of the group.
     pub oldest: EntryId,
-    /// The newest letter of the group.
+    /// The id of the newest letter of the group.
     pub newest: EntryId,
 }
 

@@ -11,7 +11,7 @@ use tidegate_stream::{Burial, EntryId, EntryLine, Letter};
 /// The reason of an entry that another program wrote into the stream of dead letters.
 const FOREIGN: &str = "foreign";
 
-/// Returns why the entry is a dead letter, in one word.
+/// Returns the reason why the entry became a dead letter, in one word.
 pub fn reason_of(letter: &Letter) -> &str {
     letter.burial.as_ref().map_or(FOREIGN, |burial| &burial.reason)
 }
@@ -34,33 +34,34 @@ fn time_of(id: EntryId) -> Option<Timestamp> {
     i64::try_from(id.ms).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok())
 }
 
-/// The summary of a dead letter.
+/// The main values of a dead letter: its id, its reason, and the order that it holds.
 #[derive(Clone, Debug, Serialize)]
 pub struct LetterSummary {
     /// The id of the dead letter.
     pub letter: EntryId,
-    /// The time at which the entry was buried.
+    /// The time when the entry was moved to the dead letters.
     pub at: Option<Timestamp>,
-    /// The reason why the entry was buried, in one word.
+    /// The reason why the entry became a dead letter, in one word.
     pub reason: String,
-    /// The reason why the entry was buried, in a sentence; empty if another program wrote the letter.
+    /// The reason why the entry became a dead letter, as a sentence; empty if another program wrote the letter.
     pub error: String,
-    /// The id of the entry that was buried.
+    /// The id that the entry had in the stream of orders before it became a dead letter.
     pub entry: EntryId,
-    /// The kind of the event, if the letter holds an event that can be read.
+    /// The kind of the order event in the letter; None: the letter holds an order, or the event cannot be read.
     pub event: Option<EventKind>,
-    /// The letter's order, or the order of the event, if it can be read.
+    /// The id of the order in the letter, or of the order that the event in the letter is about; None: the id cannot be
+    /// read.
     pub order: Option<OrderId>,
-    /// The user of the order, if it can be read.
+    /// The user of the order in the letter; None: the user cannot be read.
     pub user: Option<UserId>,
-    /// The voucher of the order, if it can be read.
+    /// The voucher of the order in the letter; None: the voucher cannot be read.
     pub voucher: Option<VoucherId>,
-    /// The number of times that the letter was requeued before.
+    /// The number of times that operators have requeued this dead letter.
     pub requeued: u32,
 }
 
 impl LetterSummary {
-    /// Reads the summary from a dead letter.
+    /// Extracts the main values of a dead letter, such as its reason and its order.
     pub fn of(fields: &FieldNames, letter: &Letter) -> Self {
         let entry = letter.entry();
         let EntryIds { id, user, voucher } = fields.peek(&entry);
@@ -79,7 +80,8 @@ impl LetterSummary {
     }
 }
 
-/// A dead letter with all that it holds: the entry in the form of a line that can be replayed, and why it was buried.
+/// A dead letter with all its fields: the entry as a line that can be replayed, and the reason why the entry was
+/// buried.
 #[derive(Debug, Serialize)]
 pub struct FullLetter<'a> {
     #[serde(flatten)]

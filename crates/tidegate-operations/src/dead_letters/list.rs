@@ -13,19 +13,19 @@ use super::{
     selection::LetterSelection,
 };
 
-/// The counts and the newest of the selected letters.
+/// The counts of the selected dead letters, and the newest selected letters.
 #[derive(Clone, Debug, Serialize)]
 pub struct LetterList {
-    /// The stream that holds the letters.
+    /// The key of the stream that holds the dead letters.
     pub stream: String,
     /// The counts of all selected letters.
     #[serde(flatten)]
     pub counts: LetterCounts,
-    /// The newest selected letters, newest first.
+    /// The newest of the selected letters, sorted from new to old.
     pub newest: VecDeque<LetterSummary>,
 }
 
-/// Counts the selected letters, and reads the newest `limit` of them.
+/// Counts the selected dead letters, and reads the newest `limit` letters.
 ///
 /// # Errors
 /// If Redis does not answer, or the key holds no stream.

@@ -75,22 +75,22 @@ impl LetterOutcome {
     }
 }
 
-/// A dead letter that was ended.
+/// A dead letter that the command requeued, cancelled or dropped.
 #[derive(Clone, Debug, Serialize)]
 pub struct EndedLetter {
     /// The id of the dead letter.
     pub letter: EntryId,
-    /// The exact change, in one word.
+    /// The change of the dead letter, in one word, such as `requeued`.
     pub outcome: &'static str,
-    /// The order that the letter held.
+    /// The id of the order that the dead letter held.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub order: Option<String>,
-    /// The new entry, if the letter was requeued.
+    /// The id of the stream entry that a requeue added; None: the letter was not requeued.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub entry: Option<EntryId>,
 }
 
-/// The reason why a dead letter stays.
+/// The reason why a command does not change a dead letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LetterBlocker {
@@ -126,20 +126,20 @@ pub enum LetterBlocker {
     Failed,
 }
 
-/// The letters that stay, by reason. As JSON, it is the list of [`RetainedGroup`]s.
+/// The dead letters that a command does not change, grouped by reason. As JSON, this is the list of [`RetainedGroup`]s.
 #[derive(Clone, Debug, Default)]
 pub struct RetainedLetters(BTreeMap<LetterBlocker, RetainedGroup>);
 
-/// The letters that stay for one reason.
+/// A group of dead letters that a command does not change, all for the same reason.
 #[derive(Clone, Debug, Serialize)]
 pub struct RetainedGroup {
-    /// The reason why the letters stay.
+    /// The reason why the letters are not changed.
     pub why: LetterBlocker,
     /// The number of letters in the group.
     pub letters: u64,
     /// The ids of the first letters in the group.
     pub first: Vec<EntryId>,
-    /// The store's message about the first letter.
+    /// The error that the store returned for the first letter of the group.
     pub error: Option<String>,
 }
 
@@ -155,7 +155,7 @@ impl RetainedLetters {
         self.0.values()
     }
 
-    /// Returns the number of all letters that stay.
+    /// Returns the total number of dead letters that are not changed.
     pub fn count(&self) -> u64 {
         self.groups().map(|group| group.letters).sum()
     }

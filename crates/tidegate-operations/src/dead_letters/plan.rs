@@ -14,27 +14,29 @@ use super::{
 };
 use crate::change::{Next, Plan};
 
-/// The predicted outcome of the selected letters.
+/// The plan to change dead letters: the predicted outcome for the selected letters.
 #[derive(Clone, Debug, Serialize)]
 pub struct LetterPlan {
-    /// The stream that holds the letters.
+    /// The key of the stream that holds the dead letters.
     pub stream: String,
     /// The counts of all selected letters.
     #[serde(flatten)]
     pub counts: LetterCounts,
-    /// The number of letters that would be ended.
+    /// The number of letters that would be requeued, cancelled or dropped.
     pub would: u64,
-    /// The number of events that would be requeued after their orders, whether they were selected or not.
+    /// The number of dead letters that hold events, and that would be requeued after the orders of these events.
+    /// Letters that were not selected also count.
     pub along: u64,
-    /// The letters that would be requeued and become dead letters again, for the most frequent reasons.
+    /// The number of letters that workers would bury again after a requeue, for the most frequent reasons.
     pub again: Vec<PredictedFailures>,
-    /// The units and users that would be released, the vouchers with the most orders first.
+    /// The units that would return to the stock, and the users who could buy again, for each voucher. The voucher with
+    /// the most orders is first.
     pub releases: Vec<VoucherRelease>,
-    /// If no letter has the requested reason: the reasons of the letters that exist.
+    /// The reasons of the existing dead letters, if no dead letter has the reason of the request.
     pub other_reasons: Vec<ReasonCount>,
-    /// The letters that would stay.
+    /// The selected dead letters that the command would not change.
     pub stay: RetainedLetters,
-    /// The requested ids that do not exist.
+    /// The ids in the request for which no dead letter exists.
     pub missing: Vec<EntryId>,
     #[serde(skip)]
     pub(super) question: String,
@@ -44,7 +46,7 @@ pub struct LetterPlan {
 }
 
 impl LetterPlan {
-    /// Returns the reason that was requested.
+    /// Returns the reason by which the operator selected dead letters.
     #[must_use]
     pub fn reason(&self) -> Option<&str> {
         self.selection.reason.as_deref()
@@ -61,7 +63,7 @@ impl Plan for LetterPlan {
     }
 }
 
-/// The number of letters that have one reason.
+/// The number of dead letters that were buried for the same reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ReasonCount {
     /// The reason of the letters.
@@ -70,20 +72,21 @@ pub struct ReasonCount {
     pub letters: u64,
 }
 
-/// The units and users that Redis would get back for one voucher.
+/// The units and users of one voucher that a cancellation of dead letters would release in Redis: units return to the
+/// stock, users can buy again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct VoucherRelease {
-    /// The voucher of the released orders.
+    /// The voucher to whose stock the units would return.
     pub voucher: VoucherId,
-    /// The number of orders that would be released.
+    /// The number of the voucher's orders whose units would return to the stock.
     pub orders: u64,
-    /// The units of these orders.
+    /// The number of units that would return to the stock.
     pub units: i64,
-    /// The units that Redis has now; None: Redis has no stock of the voucher, and gets none.
+    /// The number of units left in Redis now; None: Redis has no stock of the voucher, and no unit would be returned.
     pub stock: Option<i64>,
-    /// The number of users who could buy again.
+    /// The number of users who could buy the voucher again.
     pub freed: u64,
-    /// The first users who could buy again.
+    /// The first few users who could buy the voucher again.
     pub first_freed: Vec<UserId>,
 }
 
@@ -98,14 +101,14 @@ impl VoucherRelease {
     }
 }
 
-/// The letters that would become dead letters again, for one reason.
+/// The predicted number of letters that workers would bury again after a requeue, for one reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PredictedFailures {
-    /// The reason that their next letters would have, or `no_order`.
+    /// The reason why workers would bury the letters again; `no_order`: the letters hold no order.
     pub reason: &'static str,
-    /// The voucher that has no row in MySQL, or that has limits.
+    /// The voucher that has no row in MySQL, or that has limits; None: the reason is not about a voucher.
     pub voucher: Option<VoucherId>,
-    /// The number of letters with this reason.
+    /// The number of letters that would be buried again for this reason.
     pub letters: u64,
 }
 

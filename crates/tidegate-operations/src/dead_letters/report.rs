@@ -11,28 +11,29 @@ use super::{
 };
 use crate::change::{Ending, Report};
 
-/// The actual outcome of the selected letters.
+/// The report of a requeue, a cancellation or a drop of dead letters.
 #[derive(Clone, Debug, Serialize)]
 pub struct LetterReport {
-    /// The stream that held the letters.
+    /// The key of the stream that held the dead letters.
     pub stream: String,
     /// The change that was made to the letters: `requeued`, `cancelled` or `dropped`.
     pub what: &'static str,
-    /// The number of letters that were ended.
+    /// The number of letters that were requeued, cancelled or dropped.
     pub letters: u64,
-    /// The first letters that were ended.
+    /// The first letters that were requeued, cancelled or dropped.
     pub first: Vec<EndedLetter>,
-    /// The number of these that are events requeued after their orders.
+    /// The number of requeued letters that hold events, which were requeued after the orders of these events.
     pub along: u64,
-    /// The letters that did not exist any more: another program was faster.
+    /// The number of selected dead letters that another program removed before this command reached them.
     pub gone: u64,
-    /// The number of these whose orders another program cancelled, and which this command released.
+    /// The number of letters whose orders another program had cancelled in MySQL, and whose units this command returned
+    /// to the stock.
     pub released: u64,
-    /// The letters that stay, by reason.
+    /// The selected dead letters that the command did not change, grouped by reason.
     pub stay: RetainedLetters,
-    /// The requested ids that do not exist.
+    /// The ids in the request for which no dead letter exists.
     pub missing: Vec<EntryId>,
-    /// The request that continues this one.
+    /// The request that continues this change with the dead letters that the command has not reached.
     #[serde(skip)]
     pub rest: LetterRequest,
 }

@@ -6,7 +6,7 @@ use super::selection::LetterSelection;
 /// be buried again.
 pub(crate) const REQUEUE_LIMIT: u32 = 3;
 
-/// The action that is applied to dead letters.
+/// The action on dead letters: requeue, cancel or drop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LetterAction {
     /// Append the entries of the letters to the stream again.
@@ -20,11 +20,11 @@ pub enum LetterAction {
     Drop,
 }
 
-/// An action, and the dead letters to which it applies.
+/// The request to requeue, cancel or drop the selected dead letters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LetterRequest {
-    /// The action that is applied.
+    /// The action on the selected letters: requeue, cancel or drop.
     pub action: LetterAction,
-    /// The letters to which the action applies.
+    /// The selection of the letters.
     pub letters: LetterSelection,
 }

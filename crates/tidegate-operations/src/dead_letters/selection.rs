@@ -14,25 +14,26 @@ const MOST_LETTERS: u16 = 1_000;
 /// The letters that are read by their ids at once.
 const NAMED_LETTERS: usize = 100;
 
-/// The dead letters that an operation is about.
+/// The conditions by which an operation selects dead letters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LetterSelection {
-    /// The ids of the letters; the other conditions are then ignored. None: the other conditions choose the letters.
+    /// The ids of the selected letters; if set, all other conditions are ignored. None: the other conditions select the
+    /// letters.
     pub ids: Option<BTreeSet<EntryId>>,
-    /// The reason that the letters must have; None: any reason.
+    /// The reason of the selected letters; None: any reason.
     pub reason: Option<String>,
-    /// The voucher or user that the letters must have.
+    /// The voucher or the user of the selected letters; an empty filter accepts all letters.
     pub only: EntryFilter,
-    /// The first id of the range; [`EntryId::MIN`]: from the oldest letter on.
+    /// The first id of the selected range; [`EntryId::MIN`]: the range begins with the oldest letter.
     pub first: EntryId,
-    /// The last id of the range.
+    /// The last id of the selected range.
     pub last: EntryId,
-    /// The number of letters at most, oldest first; None: all.
+    /// The highest number of letters to select, oldest first; None: no limit.
     pub limit: Option<u64>,
 }
 
 impl LetterSelection {
-    /// The selection of all letters.
+    /// The selection of all dead letters.
     pub const ALL: Self = Self {
         ids: None,
         reason: None,
@@ -42,8 +43,8 @@ impl LetterSelection {
         limit: None,
     };
 
-    /// Limits the selection to the letters that exist now. Without this limit, requeued letters that are buried again
-    /// would be selected for ever.
+    /// Limits the selection to the dead letters that exist now. Without this limit, a requeue could select its own
+    /// letters again after workers bury them again, and never end.
     ///
     /// # Errors
     /// If Redis does not answer, or the key holds no stream.
@@ -65,12 +66,13 @@ impl LetterSelection {
         }
     }
 
-    /// Returns the number of letters that have to be read at most, if the stream holds `all` letters.
+    /// Returns the highest number of dead letters that this selection reads, if the stream holds `all` letters.
     pub fn length(&self, all: u64) -> u64 {
         self.ids.as_ref().map_or(all, |ids| ids.len() as u64)
     }
 
-    /// Selects the letters after this one, except for those that are done. At least one letter must be left.
+    /// Returns the rest of the selection after the given letter, without the letters that are done. At least one letter
+    /// must be left.
     #[must_use]
     pub fn after(&self, after: Option<EntryId>, done: &BTreeSet<EntryId>) -> Self {
         let is_left = |id: &&EntryId| after.is_none_or(|after| **id > after) && !done.contains(id);
@@ -95,18 +97,18 @@ impl LetterSelection {
     }
 }
 
-/// A page of dead letters.
+/// A page of selected dead letters, with the number of letters that were read.
 #[derive(Debug)]
 pub struct LetterPage {
     /// The selected letters of the page, oldest first.
     pub letters: Vec<Letter>,
-    /// The requested ids that do not exist.
+    /// The requested ids for which no dead letter exists.
     pub missing: Vec<EntryId>,
-    /// The number of letters that were read for this page.
+    /// The number of letters that were read to fill this page.
     pub looked_at: u64,
 }
 
-/// Reads the selected letters, oldest first.
+/// The reader of the selected dead letters, page by page, oldest first.
 #[derive(Debug)]
 pub struct LetterPages {
     dead: DeadLetters,
@@ -121,14 +123,14 @@ pub struct LetterPages {
 }
 
 impl LetterPages {
-    /// Selects the letters after the pages that were read. At least one letter must be left.
+    /// Returns the selection of the letters that were not read yet. At least one letter must be left.
     #[must_use]
     pub fn rest(&self) -> LetterSelection {
         let limit = self.selection.limit.map(|_| self.left);
         LetterSelection { limit, ..self.selection.after(self.seen, &BTreeSet::new()) }
     }
 
-    /// Reads the next page; None at the end.
+    /// Reads the next page of letters; None: all letters were read.
     ///
     /// # Errors
     /// If Redis does not answer, or the key holds no stream.

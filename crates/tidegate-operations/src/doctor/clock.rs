@@ -19,11 +19,11 @@ pub(super) fn compare(findings: &mut Findings, (before_ms, after_ms): (i64, i64)
         if server_ms < before_ms { server_ms - before_ms } else { (server_ms - after_ms).max(0) };
     if difference_ms.abs() > TOLERANCE_MS {
         findings.warning(
-            format!("its clock differs by {difference_ms} ms from this host's"),
-            "run NTP on both hosts; sale windows follow the clock of Redis, order ids this host's",
+            format!("the clocks of the server and of this host differ by {difference_ms} ms"),
+            "run NTP on both hosts: Redis opens sales by the clock of its host, and order ids use the clock of this host",
         );
     } else {
-        findings.ok("its clock agrees with this host's");
+        findings.ok("the clocks of the server and of this host agree");
     }
 }
 

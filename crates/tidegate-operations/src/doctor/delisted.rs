@@ -27,7 +27,7 @@ pub(super) async fn check(
     if let Err(error) = look(settings, findings, redis, mysql).await {
         let chain = error_chain(&error);
         findings.warning(
-            format!("the delisted vouchers that it still holds could not be read: {chain}"),
+            format!("Failed to read the delisted vouchers whose keys Redis still holds: {chain}"),
             "see docs/delist.md",
         );
     }
@@ -50,31 +50,31 @@ async fn look(
     for (voucher, state) in left.iter().take(NAMED) {
         let Some(since_ms) = state.delisted_ms else {
             findings.error(
-                format!("voucher {voucher} is delisted in MySQL, and may still be sold in Redis"),
+                format!("voucher {voucher} is delisted in MySQL, but Redis may still sell it"),
                 format!("tidegate voucher delist --voucher {voucher}"),
             );
             continue;
         };
         let age = Duration::from_millis((now_ms - since_ms).max(0).unsigned_abs());
         let bytes = size(redis.sales().weigh(*voucher).await.map_or(0, |keys| keys.bytes));
-        let what =
-            format!("voucher {voucher} was delisted {} ago, and its keys take about {bytes}", span(age));
+        let what = format!(
+            "voucher {voucher} was delisted {} ago, and its keys use about {bytes} of Redis memory",
+            span(age)
+        );
         let late =
             settings.remove_delisted_after + settings.reconcile_every * LATE + Duration::from_secs(600);
         if settings.reconcile_every.is_zero() || age > late {
             findings.warning(
                 what,
-                format!(
-                    "tidegate voucher delist --voucher {voucher} --remove-keys removes them, or says why they stay"
-                ),
+                format!("to remove the keys, run tidegate voucher delist --voucher {voucher} --remove-keys"),
             );
         } else {
-            findings.ok(format!("{what}; workers remove them when both stores agree"));
+            findings.ok(format!("{what}; workers remove the keys when Redis and MySQL agree"));
         }
     }
     let more = left.len().saturating_sub(NAMED) as u64;
     if more > 0 {
-        findings.ok(format!("{} more that are delisted also have keys", counted(more, "voucher")));
+        findings.ok(format!("Redis also has keys of {}", counted(more, "more delisted voucher")));
     }
     Ok(())
 }

@@ -20,11 +20,11 @@ pub(super) async fn check(settings: &SystemSettings, findings: &mut Findings, re
     if let Some(error) = misread.first() {
         findings.warning(
             format!(
-                "of the newest {}, {} other field names than [fields]: {error}",
+                "of the newest {} of the stream, {} field names that differ from [fields] in the configuration: {error}",
                 counted(newest.len() as u64, "entry"),
                 if misread.len() == 1 { "1 has".to_owned() } else { format!("{} have", misread.len()) },
             ),
-            "set these names and restart the workers; then, for the buried entries: tidegate dead requeue --reason missing_field",
+            "set the names in [fields], restart the workers, and run tidegate dead requeue --reason missing_field",
         );
     }
 }

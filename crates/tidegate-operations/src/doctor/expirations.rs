@@ -27,9 +27,9 @@ pub(super) async fn check(
         // The check of the tables reports this.
         Err(error) if is_not_migrated(&error) => {}
         Err(error) => findings.warning(
-            format!("the state of unpaid orders could not be read: {}", error_chain(&error)),
+            format!("Failed to read the state of unpaid orders: {}", error_chain(&error)),
             format!(
-                "allow this user to read tidegate_unpaid_order, tidegate_fleet_mark and {}",
+                "allow Tidegate's users to read tidegate_unpaid_order and tidegate_fleet_mark in MySQL, and {} in Redis",
                 redis.keys().fleet().restore_counter().as_str_lossy()
             ),
         ),
@@ -42,25 +42,27 @@ fn is_not_migrated(error: &anyhow::Error) -> bool {
 }
 
 fn report(findings: &mut Findings, view: &ExpirationsView) {
-    let resume = format!("find out what is lost, then tidegate resume --expirations; see {WENT_BACK}");
+    let resume = format!("find the lost data, then run tidegate resume --expirations; see {WENT_BACK}");
     match view.state {
         RestoreState::RedisWentBack => {
-            findings.error("Redis went back in time: no unpaid order expires", resume)
+            findings.error("Redis lost its newest data: no unpaid order expires", resume)
         }
         RestoreState::MySqlWentBack => {
-            findings.error("MySQL went back in time: no unpaid order expires", resume)
+            findings.error("MySQL lost its newest data: no unpaid order expires", resume)
         }
         RestoreState::Whole if view.unpaid.overdue_s > LATE_S => findings.warning(
             format!(
-                "{} should have expired, the oldest {:.0} s ago",
+                "{} should have expired but did not; the oldest is {:.0} s late",
                 counted(view.unpaid.overdue, "unpaid order"),
                 view.unpaid.overdue_s
             ),
-            "tidegate status; see docs/runbook/store-went-back.md",
+            "run tidegate status to see why; see docs/runbook/store-went-back.md",
         ),
         RestoreState::Whole if view.unpaid.orders > 0 => {
-            findings
-                .ok(format!("{} to be paid in time, and none is late", counted(view.unpaid.orders, "order")));
+            findings.ok(format!(
+                "{} can still be paid, and none is overdue",
+                counted(view.unpaid.orders, "unpaid order")
+            ));
         }
         RestoreState::Whole => {}
     }

@@ -25,9 +25,10 @@ const KNOWS_WAITAOF: (u64, u64) = (7, 2);
 const MOVES_SLOTS_WHOLE: (u64, u64) = (9, 0);
 const SEE: &str = "see docs/partitions.md";
 /// The effect of `min-replicas-to-write` if fewer replicas are attached than it asks for.
-const REFUSES: &str = "this master refuses admissions, locks and writes of workers";
-const COSTS: &str = "a promoted replica has no replica itself, so it refuses admissions and locks until the old master is back";
-const CHOICE: &str = "With two replicas for each master, this costs nothing: see docs/failover.md";
+const REFUSES: &str = "this Redis master refuses new orders, locks and writes of workers";
+const COSTS: &str = "a promoted replica has no replica of its own, so it refuses new orders and locks until the old master is back";
+const CHOICE: &str =
+    "With two replicas for each master, a promoted replica refuses nothing: see docs/failover.md";
 
 /// Checks the settings of a master, so that a failover affects only its own partitions and loses little.
 pub(super) async fn check(
@@ -40,7 +41,7 @@ pub(super) async fn check(
     match (is_cluster, settings.redis.master.is_some()) {
         (true, true) => check_cluster(findings, redis, info).await,
         (true, false) => findings.error(
-            "it is a node of a Redis Cluster, and redis.url names it as a single server",
+            "the Redis server is a node of a Redis Cluster, but redis.url names it as a single server",
             "use a URL that begins with redis-cluster://, and set stream.partitions: see docs/partitions.md",
         ),
         (false, _) => {}
@@ -59,21 +60,21 @@ fn check_confirmation(findings: &mut Findings, wanted: Confirmation, info: &Hash
     if replicas > attached {
         findings.warning(
             format!(
-                "gate.wait_replicas is {replicas}, but this master has {}: every admission stays unconfirmed after {} ms, and \
-                 workers write nothing",
+                "gate.wait_replicas is {replicas}, but this Redis master has {}: every order stays unconfirmed after {} ms, \
+                 and workers write nothing",
                 counted(u64::from(attached), "replica"),
                 wanted.within.as_millis()
             ),
             "attach replicas, or lower gate.wait_replicas: see docs/failover.md",
         );
     } else {
-        findings.ok(format!("gate.wait_replicas is {replicas}, of {attached}"));
+        findings.ok(format!("gate.wait_replicas is {replicas}, and {attached} attached"));
     }
     let is_old = value(info, "valkey_version").is_empty()
         && connect::version(value(info, "redis_version")) < KNOWS_WAITAOF;
     if wanted.place == ConfirmedIn::AppendOnlyFile && is_old {
         findings.error(
-            "gate.wait_for is file, but this version has no WAITAOF: no admission is confirmed",
+            "gate.wait_for is file, but this version of Redis has no command WAITAOF: no order is confirmed",
             "upgrade to Redis 7.2 or Valkey, or set gate.wait_for = \"memory\"",
         );
     }
@@ -84,28 +85,28 @@ async fn check_cluster(findings: &mut Findings, redis: &RedisStore, info: &HashM
         Ok(Some(answer)) if answer == "no" => findings.ok("cluster-require-full-coverage is no"),
         Ok(Some(_)) => findings.error(
             "cluster-require-full-coverage is yes: while one master is down, no partition sells",
-            "CONFIG SET cluster-require-full-coverage no on every node, and write it to their configuration",
+            "CONFIG SET cluster-require-full-coverage no on every node, and add this setting to the configuration of every node",
         ),
         Ok(None) | Err(_) => findings.warning(
-            "cluster-require-full-coverage could not be read",
-            "check manually that it is no on every node: otherwise one master that is down stops all partitions",
+            "Failed to read the Redis setting cluster-require-full-coverage",
+            "check manually that the setting is `no` on every node: with `yes`, one master that is down stops all partitions",
         ),
     }
     if matches!(value(info, "connected_slaves"), "" | "0") {
         findings.warning(
-            "this master has no replica: while it is down, its partitions sell and write nothing",
+            "this Redis master has no replica: while this master is down, its partitions neither sell nor write",
             "add a replica: redis-cli --cluster add-node ... --cluster-slave",
         );
     }
     match own_line(redis).await {
         Ok(Some(line)) if line.contains('[') => findings.warning(
-            "a slot of this master is on its way to another node, or comes from one",
-            "complete the move (redis-cli --cluster check, then fix): until then, some calls wait",
+            "a slot of this Redis master is being moved to or from another node",
+            "complete the move: redis-cli --cluster check, then redis-cli --cluster fix; until then, some commands wait",
         ),
         Ok(_) => {}
         Err(error) => findings.warning(
-            format!("CLUSTER NODES could not be read: {}", error.details()),
-            "allow it for this user",
+            format!("Failed to run the Redis command CLUSTER NODES: {}", error.details()),
+            "allow Tidegate's Redis user CLUSTER NODES",
         ),
     }
 }
@@ -131,22 +132,22 @@ async fn check_replicas(findings: &mut Findings, redis: &RedisStore, attached: u
             ),
             match attached {
                 1 => format!(
-                    "choose: with min-replicas-to-write 1, a master that is cut off stops admitting after \
-                     min-replicas-max-lag. But {COSTS}. {CHOICE}"
+                    "choose 0 or 1: with 1, a master that is cut off stops admitting orders after min-replicas-max-lag seconds. \
+                     But {COSTS}. {CHOICE}"
                 ),
-                _ => "CONFIG SET min-replicas-to-write 1, and write it to the server's configuration: see docs/failover.md"
+                _ => "CONFIG SET min-replicas-to-write 1, and add this setting to the server's configuration: see docs/failover.md"
                     .to_owned(),
             },
         ),
         (attached, least) if attached < least => findings.error(
-            format!("min-replicas-to-write is {least}, and it has {replicas}: it refuses all writes (NOREPLICAS)"),
-            "bring the replicas back, or CONFIG SET min-replicas-to-write 0 until they are: see \
+            format!("min-replicas-to-write is {least}, but the master has {replicas}: this master refuses all writes"),
+            "start the replicas, or CONFIG SET min-replicas-to-write 0 until the replicas run again: see \
              docs/runbook/redis-is-down.md#a-node-of-a-redis-cluster-is-dead",
         ),
         (attached, least) if attached == least => findings.ok(format!(
-            "min-replicas-to-write is {least}, with {replicas} attached; if one is lost, {REFUSES}"
+            "min-replicas-to-write is {least}, with {replicas} attached; if one replica is lost, {REFUSES}"
         )),
-        _ => findings.ok(format!("min-replicas-to-write is {least}, of {attached}")),
+        _ => findings.ok(format!("min-replicas-to-write is {least}, and {replicas} attached")),
     }
 }
 
@@ -164,7 +165,7 @@ pub(super) async fn check_sizes(
     let Ok(info) = info_of(redis).await else { return };
     let valkey = value(&info, "valkey_version");
     if !valkey.is_empty() && connect::version(valkey) >= MOVES_SLOTS_WHOLE {
-        findings.ok("it moves each slot as a whole, whatever its size (CLUSTER MIGRATESLOTS)");
+        findings.ok("the server moves whole slots (CLUSTER MIGRATESLOTS), so no key is too large");
         return;
     }
     let stream: u64 = redis.pool().xlen(settings.stream.name.as_str()).await.unwrap_or(0);
@@ -176,12 +177,12 @@ pub(super) async fn check_sizes(
         .collect();
     if large.is_empty() {
         findings.ok(format!(
-            "no key of this partition that was checked is too large for MIGRATE (at most {MOST_MIGRATED} entries)"
+            "every checked key of this partition is small enough for MIGRATE (at most {MOST_MIGRATED} entries)"
         ));
     } else {
         findings.warning(
-            format!("too large to be moved by MIGRATE, which would block its node: {}", large.join(", ")),
-            format!("before you move its slot: compact and trim, or wait for a quiet hour; {SEE}"),
+            format!("MIGRATE would block the Redis node, because these keys are too large: {}", large.join(", ")),
+            format!("before you move the slot of a large key, trim streams and shrink journals, or wait for a quiet hour; {SEE}"),
         );
     }
 }

@@ -28,7 +28,7 @@ pub(super) async fn run<'a>(stores: &'a Stores, findings: &mut Findings) -> Opti
         Ok(mysql) => mysql,
         Err(error) => {
             let setting = if settings.mysql.shard_tags.is_empty() { "mysql.url" } else { "mysql.shards" };
-            findings.error(error_chain(&error), format!("start it, or correct {setting}"));
+            findings.error(error_chain(&error), format!("start MySQL, or correct the setting {setting}"));
             return None;
         }
     };
@@ -52,12 +52,10 @@ async fn check_server(findings: &mut Findings, mysql: &MySqlPool, within: Durati
             clock::compare(findings, host_ms, facts.now_ms);
         }
         Ok(Err(error)) => {
-            findings
-                .error(format!("its settings could not be read: {error}"), "allow this user SHOW VARIABLES");
+            findings.error(format!("Failed to read the settings of MySQL: {error}"), "allow SHOW VARIABLES");
         }
-        Err(_) => {
-            findings.error("its settings could not be read in time", "see what holds it: SHOW PROCESSLIST")
-        }
+        Err(_) => findings
+            .error("MySQL did not return its settings in time", "find slow statements: SHOW PROCESSLIST"),
     }
 }
 
@@ -78,8 +76,8 @@ fn check_durability(findings: &mut Findings, facts: &ServerFacts) {
     match facts.variable("innodb_flush_log_at_trx_commit") {
         "1" => findings.ok("innodb_flush_log_at_trx_commit is 1"),
         other => findings.error(
-            format!("innodb_flush_log_at_trx_commit is {other}: a crash loses orders that were acknowledged"),
-            "SET GLOBAL innodb_flush_log_at_trx_commit = 1, and write it to the server's configuration",
+            format!("innodb_flush_log_at_trx_commit is {other}: a crash of MySQL loses orders that workers have acknowledged"),
+            "SET GLOBAL innodb_flush_log_at_trx_commit = 1, and add this setting to the server's configuration",
         ),
     }
     if facts.is_on("log_bin") {
@@ -87,9 +85,9 @@ fn check_durability(findings: &mut Findings, facts: &ServerFacts) {
             "1" => findings.ok("sync_binlog is 1"),
             other => findings.warning(
                 format!(
-                    "sync_binlog is {other}: after a crash, replicas may lack orders that the primary has"
+                    "sync_binlog is {other}: if MySQL crashes, its replicas may lack orders that the primary has"
                 ),
-                "SET GLOBAL sync_binlog = 1, and write it to the server's configuration",
+                "SET GLOBAL sync_binlog = 1, and add this setting to the server's configuration",
             ),
         }
     }
@@ -97,8 +95,10 @@ fn check_durability(findings: &mut Findings, facts: &ServerFacts) {
 
 fn check_writable(findings: &mut Findings, facts: &ServerFacts) {
     match ["read_only", "super_read_only"].into_iter().find(|name| facts.is_on(name)) {
-        None => findings.ok("it takes writes"),
-        Some(name) => findings.error(format!("{name} is ON"), "point mysql.url at the primary"),
+        None => findings.ok("MySQL accepts writes"),
+        Some(name) => {
+            findings.error(format!("{name} is ON: MySQL refuses writes"), "point mysql.url at the primary")
+        }
     }
 }
 
@@ -108,7 +108,7 @@ fn check_strictness(findings: &mut Findings, facts: &ServerFacts) {
         findings.ok("sql_mode is strict");
     } else {
         findings.warning(
-            "sql_mode is not strict: MySQL cuts bad values of other programs to fit (Tidegate's sessions are strict)",
+            "sql_mode is not strict: MySQL may truncate values that other programs write (Tidegate's sessions are strict)",
             "add STRICT_TRANS_TABLES to sql_mode",
         );
     }
@@ -121,11 +121,11 @@ async fn check_row_locks(findings: &mut Findings, mysql: &MySqlPool, within: Dur
     if age_s >= HELD_S {
         findings.warning(
             format!(
-                "{} for row locks of others; the oldest transaction that holds locks and does not wait is \
-                 connection {connection}, for {age_s} s",
+                "{} for row locks of other transactions; the oldest transaction that holds locks and does not wait belongs \
+                 to connection {connection}, and is {age_s} s old",
                 if waiting == 1 { "1 transaction waits".to_owned() } else { format!("{waiting} transactions wait") }
             ),
-            format!("find its owner: SELECT * FROM information_schema.processlist WHERE id = {connection}; then KILL {connection}"),
+            format!("find the owner: SELECT * FROM information_schema.processlist WHERE id = {connection}; then KILL {connection}"),
         );
     }
 }
@@ -135,20 +135,20 @@ async fn check_schema(findings: &mut Findings, mysql: &MySqlPool, within: Durati
         Ok(Ok(state)) => state,
         Ok(Err(error)) => {
             return findings
-                .error(format!("the tables could not be read: {error}"), "correct mysql.url or grants");
+                .error(format!("Failed to read the tables: {error}"), "correct mysql.url or the grants");
         }
-        Err(_) => return findings.error("the tables could not be read in time", "tidegate migrate"),
+        Err(_) => return findings.error("MySQL did not describe the tables in time", "tidegate migrate"),
     };
     if state.is_ready() {
-        findings.ok(format!("the tables of {} are migrated", state.database));
+        findings.ok(format!("the tables of the database {} are migrated", state.database));
     }
     if state.unique_key {
-        findings.ok("unique key on voucher, user and slot: no second live order of a user");
+        findings.ok("the unique key on voucher, user and slot prevents a second live order of a user");
     } else {
-        findings.error("there is no unique key on voucher, user and slot", "tidegate migrate");
+        findings.error("the table of orders has no unique key on voucher, user and slot", "tidegate migrate");
     }
     for problem in &state.problems {
-        findings.error(problem.to_string(), "correct that, then: tidegate migrate");
+        findings.error(problem.to_string(), "correct the table, then run tidegate migrate");
     }
     if !state.missing.is_empty() {
         let steps: String =
@@ -157,8 +157,8 @@ async fn check_schema(findings: &mut Findings, mysql: &MySqlPool, within: Durati
     }
     for key in &state.other_unique_keys {
         findings.warning(
-            format!("another unique key on the orders: {key}"),
-            "drop it if a user may order again after a cancellation",
+            format!("the table of orders has another unique key: {key}"),
+            "to let users order again after a cancellation, drop this key",
         );
     }
 }

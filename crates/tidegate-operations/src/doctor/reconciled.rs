@@ -27,8 +27,11 @@ pub(super) async fn check(settings: &SystemSettings, findings: &mut Findings, re
         }
         Ok((None, _)) => {}
         Err(error) => findings.warning(
-            format!("the last comparison of both stores could not be read: {}", error_chain(&error)),
-            format!("allow this user GET on {}", redis.keys().fleet().reconciled().as_str_lossy()),
+            format!("Failed to read the last comparison of Redis and MySQL: {}", error_chain(&error)),
+            format!(
+                "allow Tidegate's Redis user GET on {}",
+                redis.keys().fleet().reconciled().as_str_lossy()
+            ),
         ),
     }
 }
@@ -38,7 +41,7 @@ fn report_removed(findings: &mut Findings, found: &Reconciled, now_ms: i64) {
     for sale in found.removed.iter().rev() {
         let ago = Duration::from_millis((now_ms - sale.at_ms).max(0).unsigned_abs());
         findings.ok(format!(
-            "the {} keys of voucher {}, which is delisted, were removed {} ago: this freed about {} of memory",
+            "the {} keys of the delisted voucher {} were removed {} ago: this freed about {} of memory",
             sale.keys,
             sale.voucher,
             span(ago),
@@ -51,33 +54,33 @@ fn report(findings: &mut Findings, found: &Reconciled, now_ms: i64, every: Durat
     let minutes = |at_ms: i64| (now_ms - at_ms).max(0) / 60_000;
     let failures = found.failures();
     let clean = found.clean_at_ms.map_or_else(
-        || "no comparison has found them equal yet".to_owned(),
-        |at_ms| format!("they last agreed {} min ago", minutes(at_ms)),
+        || "no comparison has found Redis and MySQL equal yet".to_owned(),
+        |at_ms| format!("Redis and MySQL last agreed {} min ago", minutes(at_ms)),
     );
     let last = minutes(found.at_ms);
     if !failures.is_empty() {
         let kinds: Vec<String> =
             failures.iter().map(|(kind, count)| format!("{}: {count}", kind.word())).collect();
         findings.warning(
-            format!("{last} min ago both stores differed ({}); {clean}", kinds.join(", ")),
+            format!("{last} min ago Redis and MySQL differed ({}); {clean}", kinds.join(", ")),
             format!(
-                "{}tidegate reconcile names the orders; see docs/runbook/stores-differ.md",
+                "{}run tidegate reconcile to list the orders; see docs/runbook/stores-differ.md",
                 found.usual_cause().map_or_else(String::new, |cause| format!("{cause}; "))
             ),
         );
     } else if found.unread > 0 {
         findings.warning(
             format!("{last} min ago the totals of {} vouchers could not be compared", found.unread),
-            "tidegate reconcile shows why; see docs/runbook/stores-differ.md",
+            "run tidegate reconcile to see why; see docs/runbook/stores-differ.md",
         );
     } else {
-        findings.ok(format!("{last} min ago both stores agreed, order by order"));
+        findings.ok(format!("{last} min ago Redis and MySQL agreed about every order"));
     }
     let age = Duration::from_millis((now_ms - found.at_ms).max(0).unsigned_abs());
     if !every.is_zero() && age > every * LATE + Duration::from_secs(600) {
         findings.warning(
             format!(
-                "both stores were not compared for {last} min, although reconcile.every_s is {}",
+                "workers have not compared Redis and MySQL for {last} min, although reconcile.every_s is {}",
                 every.as_secs()
             ),
             "look for `both stores are not compared` in the logs of the workers, and run tidegate reconcile",

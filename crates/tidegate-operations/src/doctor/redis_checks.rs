@@ -17,8 +17,7 @@ use crate::{Stores, SystemSettings, connect, finding::Findings, fleet_pause::Fle
 const OLDEST: (u64, u64) = (6, 2);
 /// The memory use in percent from which on an operator should act before callers notice.
 const NEARLY_FULL_PERCENT: u64 = 90;
-const MAKE_ROOM: &str =
-    "make room on its disk; do not restart it before: it would lose everything that is not in its file";
+const MAKE_ROOM: &str = "free space on the disk of Redis; do not restart Redis before that: a restart loses all data that is not on the disk";
 
 /// Runs all checks of Redis. It returns the connections to Redis, if it can be reached.
 pub(super) async fn run<'a>(stores: &'a Stores, findings: &mut Findings) -> Option<&'a RedisStore> {
@@ -27,7 +26,7 @@ pub(super) async fn run<'a>(stores: &'a Stores, findings: &mut Findings) -> Opti
         Ok(redis) => redis,
         Err(error) => {
             let what = error_chain(&error);
-            let advice = if is_disk_full(&what) { MAKE_ROOM } else { "start it, or correct redis.url" };
+            let advice = if is_disk_full(&what) { MAKE_ROOM } else { "start Redis, or correct redis.url" };
             findings.error(what, advice);
             return None;
         }
@@ -44,8 +43,8 @@ pub(super) async fn run<'a>(stores: &'a Stores, findings: &mut Findings) -> Opti
             failover::check(settings, findings, redis, &info).await;
         }
         Err(error) => findings.warning(
-            format!("its version and settings could not be read: {}", error.details()),
-            "allow INFO for this user, or check manually: version >= 6.2, noeviction, AOF on, role master",
+            format!("Failed to read the version and the settings of Redis: {}", error.details()),
+            "allow INFO for Tidegate's user, or check manually: version >= 6.2, noeviction, append-only file on, role master",
         ),
     }
     check_fsync(findings, config_get(redis, "appendfsync").await);
@@ -71,26 +70,26 @@ fn check_version(findings: &mut Findings, info: &HashMap<String, String>) {
 
 fn check_role(findings: &mut Findings, info: &HashMap<String, String>) {
     match value(info, "role") {
-        "master" => findings.ok("it is the master"),
+        "master" => findings.ok("this Redis server is a master"),
         role => findings.error(
-            format!("its role is {role:?}; it takes no writes"),
-            "point redis.url at the master, or use redis-sentinel:// or redis-cluster://",
+            format!("the role of this Redis server is {role:?}, so it refuses writes"),
+            "set redis.url to the address of the master, or use redis-sentinel:// or redis-cluster://",
         ),
     }
 }
 
 fn check_eviction(findings: &mut Findings, info: &HashMap<String, String>) {
-    let advice = "CONFIG SET maxmemory-policy noeviction, and write it to the server's configuration";
+    let advice = "CONFIG SET maxmemory-policy noeviction, and add this setting to the server's configuration";
     match (value(info, "maxmemory_policy"), value(info, "maxmemory")) {
         ("noeviction", _) => findings.ok("maxmemory-policy is noeviction"),
         (policy, "0") => {
             findings.warning(
-                format!("maxmemory-policy is {policy}, and would evict once maxmemory is set"),
+                format!("maxmemory-policy is {policy}: Redis may evict keys as soon as maxmemory is set"),
                 advice,
             );
         }
         (policy, _) => {
-            findings.error(format!("maxmemory-policy is {policy}: it may evict stock and orders"), advice)
+            findings.error(format!("maxmemory-policy is {policy}: Redis may evict stock and orders"), advice)
         }
     }
 }
@@ -103,22 +102,22 @@ fn check_memory(findings: &mut Findings, info: &HashMap<String, String>) {
     let (Some(used), Some(most)) = (bytes("used_memory"), most) else { return };
     let used = used.saturating_sub(bytes("mem_not_counted_for_evict").unwrap_or(0));
     let percent = used.saturating_mul(100) / most;
-    let found = format!("its memory is {percent} % full: {used} bytes of {most} (maxmemory)");
-    let advice = "raise maxmemory or make room: see docs/runbook/redis-is-out-of-memory.md";
+    let found = format!("the memory of Redis is {percent} % full: {used} of {most} bytes (maxmemory)");
+    let advice = "raise maxmemory or free memory: see docs/runbook/redis-is-out-of-memory.md";
     match percent {
-        100.. => findings.error(format!("{found}: it admits no order"), advice),
+        100.. => findings.error(format!("{found}: Redis admits no order"), advice),
         NEARLY_FULL_PERCENT.. => findings.warning(found, advice),
         _ => findings.ok(found),
     }
 }
 
 fn check_persistence(findings: &mut Findings, info: &HashMap<String, String>) {
-    let advice = "CONFIG SET appendonly yes, and write it to the server's configuration";
+    let advice = "CONFIG SET appendonly yes, and add this setting to the server's configuration";
     match (value(info, "aof_enabled"), value(info, "connected_slaves")) {
-        ("1", _) => findings.ok("the append-only file is on"),
-        (_, "" | "0") => findings.error("the append-only file is off: a crash loses admitted orders", advice),
+        ("1", _) => findings.ok("the append-only file of Redis is on"),
+        (_, "" | "0") => findings.error("the append-only file is off: a crash of Redis loses orders", advice),
         (_, replicas) => findings.warning(
-            format!("the append-only file is off; only its replicas ({replicas}) keep admitted orders"),
+            format!("the append-only file of Redis is off: if the master crashes, only the {replicas} replicas have the orders"),
             advice,
         ),
     }
@@ -128,24 +127,27 @@ fn check_persistence(findings: &mut Findings, info: &HashMap<String, String>) {
 /// connect, so this check is needed; for others, the connection fails already.
 fn check_disk(findings: &mut Findings, info: &HashMap<String, String>) {
     if value(info, "aof_last_write_status") == "err" {
-        findings.error("its append-only file cannot be written", MAKE_ROOM);
+        findings.error("Redis cannot write its append-only file", MAKE_ROOM);
     }
     if value(info, "rdb_last_bgsave_status") == "err" {
-        findings.warning("its last snapshot could not be written", "make room on its disk, or see its log");
+        findings.warning(
+            "Redis failed to write its last snapshot",
+            "free space on the disk, or read the log of Redis",
+        );
     }
 }
 
 fn check_fsync(findings: &mut Findings, appendfsync: FredResult<Option<String>>) {
     match appendfsync {
         Ok(Some(fsync)) if fsync == "no" => findings.warning(
-            "appendfsync is no: a crash of the host loses up to half a minute of orders",
-            "CONFIG SET appendfsync everysec, or always",
+            "appendfsync is no: a crash of the host may lose the orders of the last 30 s",
+            "CONFIG SET appendfsync everysec, or CONFIG SET appendfsync always",
         ),
         Ok(Some(fsync)) => findings.ok(format!("appendfsync is {fsync}")),
-        Ok(None) => findings.warning("it has no setting appendfsync", "check its durability manually"),
+        Ok(None) => findings.warning("Redis has no setting appendfsync", "check its durability manually"),
         Err(error) => findings.warning(
-            format!("appendfsync could not be read: {}", error.details()),
-            "managed services forbid CONFIG: check in their console that it is everysec or always",
+            format!("Failed to read the Redis setting appendfsync: {}", error.details()),
+            "if your Redis service forbids CONFIG, check in its console that appendfsync is everysec or always",
         ),
     }
 }
@@ -158,7 +160,7 @@ async fn check_clock(findings: &mut Findings, redis: &RedisStore) {
             clock::compare(findings, host_ms, i64::try_from(now_ms).unwrap_or(i64::MAX));
         }
         Err(error) => {
-            findings.warning(format!("its clock could not be read: {error}"), "allow TIME for this user")
+            findings.warning(format!("Failed to read the clock of Redis: {error}"), "allow the command TIME")
         }
     }
 }
@@ -172,8 +174,8 @@ async fn check_stream(settings: &SystemSettings, findings: &mut Findings, redis:
             entries::check(settings, findings, redis).await;
         }
         Err(error) => findings.error(
-            format!("the stream {} could not be read: {error}", names.stream),
-            "allow this user TYPE, XLEN, XRANGE, XINFO and XPENDING on it",
+            format!("Failed to read the stream {}: {error}", names.stream),
+            "allow Tidegate's Redis user TYPE, XLEN, XRANGE, XINFO and XPENDING on the stream",
         ),
     }
 }
@@ -186,15 +188,15 @@ async fn check_pause(findings: &mut Findings, redis: &RedisStore) {
                 pause.lasting_s.map(|lasting_s| format!(" for {lasting_s:.0} s")).unwrap_or_default();
             findings.warning(
                 format!("the workers are paused{lasting}, {}: {}", pause.origin(), pause.end()),
-                "if the pause is no longer needed: tidegate resume --workers",
+                "if the pause is no longer needed, run tidegate resume --workers",
             );
         }
         Err(error) => findings.error(
             format!(
-                "{} could not be read: {error}; workers do not start",
+                "Failed to read the pause of the workers from the key {}: {error}; workers do not start",
                 redis.keys().fleet().pause().as_str_lossy()
             ),
-            "it must hold a string or nothing, and this user must be allowed GET on it",
+            "allow Tidegate's Redis user GET on the key. If the key is not a string, delete it",
         ),
     }
 }
@@ -204,27 +206,27 @@ fn report_stream(settings: &SystemSettings, findings: &mut Findings, status: &St
     match (&status.kind, &status.group) {
         (KeyKind::Other(kind), _) => findings.error(
             format!("{name} is a {kind}, not a stream"),
-            "rename that key, or set stream.name to the producers' stream",
+            "rename this key, or set stream.name to the stream of the producers",
         ),
         (KeyKind::Missing, _) => findings.warning(
-            format!("there is no stream {name} yet"),
-            "on a new system, nothing: the first order or worker creates it; otherwise check stream.name",
+            format!("Redis has no stream {name} yet"),
+            "if orders were already placed, check stream.name; otherwise the first order or worker creates the stream",
         ),
         (KeyKind::Stream, None) => findings.warning(
             format!("the stream {name} has no group {group} yet"),
-            "start a worker, which creates it; if workers run, check stream.group",
+            "start a worker, which creates the group; if workers already run, check stream.group",
         ),
         (KeyKind::Stream, Some(_)) => {
-            findings.ok(format!("stream {name} with {}, group {group}", counted(status.length, "entry")));
+            findings.ok(format!("the stream {name} (group {group}) has {}", counted(status.length, "entry")));
         }
     }
     if let KeyKind::Other(kind) = &status.dead_kind {
         findings.error(
             format!(
-                "{} is a {kind}, not a stream: nothing can be buried, and lanes fill up",
+                "{} is a {kind}, not a stream: workers cannot write dead letters, and entries stay pending",
                 settings.stream.dead
             ),
-            "rename that key, or set stream.dead; workers then continue without a restart",
+            "rename this key, or set stream.dead; workers then continue without a restart",
         );
     }
 }

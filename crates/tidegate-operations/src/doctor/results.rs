@@ -26,8 +26,8 @@ pub(super) async fn check(
     let names = |group: &str| StreamNames { stream: key.clone(), dead: key.clone(), group: group.to_owned() };
     match inspect(redis, &names("")).await {
         Ok(StreamStatus { kind: KeyKind::Other(kind), .. }) => findings.error(
-            format!("{key} is a {kind}, not a stream: results are not published"),
-            "rename that key, or set stream.results; workers then publish the results that are stored in MySQL",
+            format!("{key} is a {kind}, not a stream: workers cannot publish the results of orders"),
+            "rename this key, or set stream.results. MySQL keeps the results until workers publish them",
         ),
         Ok(_) => {
             let groups: Vec<BTreeMap<String, Value>> =
@@ -38,15 +38,15 @@ pub(super) async fn check(
             }
         }
         Err(error) => findings.warning(
-            format!("the results in {key} could not be read: {error}"),
-            "allow this user TYPE, XLEN, XRANGE, XINFO and XPENDING on it",
+            format!("Failed to read the results of orders in {key}: {error}"),
+            "allow Tidegate's Redis user TYPE, XLEN, XRANGE, XINFO and XPENDING on this key",
         ),
     }
     // The check of the tables reports a missing table.
     if let Ok(results @ 1..) = connect::publisher(settings, redis, mysql).unpublished().await {
         findings.warning(
-            format!("{} were not published: Redis did not take them", counted(results as u64, "result")),
-            "workers publish them as soon as it does: see docs/runbook/results-are-not-published.md",
+            format!("Redis has not accepted {} from workers yet", counted(results as u64, "order result")),
+            "workers publish these results as soon as Redis accepts them: see docs/runbook/results-are-not-published.md",
         );
     }
 }
@@ -56,8 +56,8 @@ fn report_reader(findings: &mut Findings, (key, group): (&str, &str), status: &S
     let age = unread.map(|id| Duration::from_millis(age_ms(status.now_ms, id)));
     if let Some(age) = age.filter(|age| *age > UNREAD) {
         findings.warning(
-            format!("the group {group} of {key} has not read results for {} min", age.as_secs() / 60),
-            "start its reader, before results.keep_ms or results.keep_bytes delete unread results: see \
+            format!("the group {group} has not read results from {key} for {} min", age.as_secs() / 60),
+            "start the program that reads results: workers delete old results (results.keep_ms, results.keep_bytes); see \
              docs/runbook/results-are-not-published.md#results-are-not-read",
         );
     }

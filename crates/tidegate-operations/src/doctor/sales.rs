@@ -71,14 +71,14 @@ pub(super) async fn check(
         Ok(found) => {
             if found.on_sale > 0 && found.forgotten.is_empty() && found.wrong_keys.is_empty() {
                 findings.ok(format!(
-                    "it has the vouchers that are on sale in MySQL ({} with orders)",
+                    "Redis has all vouchers that are on sale in MySQL ({} with orders)",
                     counted(found.on_sale, "voucher")
                 ));
             }
             if found.has_more {
                 findings.not_read(
-                    format!("vouchers on sale beyond the {MOST_VOUCHERS} with the highest ids"),
-                    "tidegate audit checks all of them",
+                    format!("only the {MOST_VOUCHERS} vouchers on sale with the highest ids were checked"),
+                    "run tidegate audit to check all vouchers",
                 );
             }
             report_wrong_keys(findings, &found.wrong_keys);
@@ -88,8 +88,8 @@ pub(super) async fn check(
             report_forgotten(settings, findings, (redis, mysql), &found.forgotten).await;
         }
         Err(error) => findings.warning(
-            format!("the vouchers on sale could not be compared with it: {}", error_chain(&error)),
-            "tidegate voucher show --voucher ID, for each that is on sale",
+            format!("Failed to compare the vouchers on sale with Redis: {}", error_chain(&error)),
+            "run tidegate voucher show --voucher ID for each voucher on sale",
         ),
     }
 }
@@ -167,7 +167,7 @@ fn report_wrong_keys(findings: &mut Findings, wrong_keys: &[(VoucherId, String)]
     for (voucher, error) in wrong_keys.iter().take(NAMED) {
         findings.error(
             format!("voucher {voucher} cannot be bought: {error}"),
-            "correct that key, or rename it and give the keys of orders other names (`keys` in the \
+            "correct the key, or rename the key and set other names for Tidegate's keys (`keys` in the \
              configuration); see docs/runbook/audit-fails.md#a-key-has-a-wrong-type",
         );
     }
@@ -178,11 +178,11 @@ fn report_oversell_risks(findings: &mut Findings, risks: &[(VoucherId, i64)]) {
     for (voucher, risk) in risks.iter().take(NAMED) {
         findings.warning(
             format!(
-                "it offers {} or more of voucher {voucher} that MySQL does not have: their buyers are refused later",
+                "Redis offers {} or more of voucher {voucher} that MySQL does not have: workers refuse orders for them",
                 counted(risk.unsigned_abs(), "unit")
             ),
             format!(
-                "tidegate audit --voucher {voucher}; see \
+                "run tidegate audit --voucher {voucher}; see \
                  docs/runbook/stock-is-wrong.md#the-stock-in-redis-is-wrong"
             ),
         );
@@ -190,8 +190,8 @@ fn report_oversell_risks(findings: &mut Findings, risks: &[(VoucherId, i64)]) {
     let more = risks.len().saturating_sub(NAMED) as u64;
     if more > 0 {
         findings.warning(
-            format!("more vouchers with the same problem: {more}"),
-            "tidegate audit names all; see docs/runbook/stock-is-wrong.md#the-stock-in-redis-is-wrong",
+            format!("more vouchers with the same problem, not listed here: {more}"),
+            "run tidegate audit to list all vouchers; see docs/runbook/stock-is-wrong.md#the-stock-in-redis-is-wrong",
         );
     }
 }
@@ -201,8 +201,8 @@ fn report_journals(findings: &mut Findings, found: &Mismatches) {
         let more = if *mismatch > 0 { "more" } else { "fewer" };
         findings.error(
             format!(
-                "it offers {} {more} of voucher {voucher} than its journal says: an operator changed the stock manually, \
-                 or Redis lost something",
+                "Redis offers {} {more} of voucher {voucher} than its journal says: an operator changed the stock manually, \
+                 or Redis lost data",
                 counted(mismatch.unsigned_abs(), "unit")
             ),
             "see docs/runbook/stock-is-wrong.md#the-stock-in-redis-is-wrong",
@@ -212,17 +212,17 @@ fn report_journals(findings: &mut Findings, found: &Mismatches) {
     for (voucher, fields) in found.unread.iter().take(NAMED) {
         findings.not_read(
             format!(
-                "the journal of voucher {voucher}, with {}: too large to be summed up here",
+                "the journal of voucher {voucher} has {}, which is too large for the doctor",
                 counted(*fields, "entry")
             ),
-            format!("tidegate reconcile --voucher {voucher} compares it with the stock"),
+            format!("run tidegate reconcile --voucher {voucher} to compare the journal with the stock"),
         );
     }
     let others = found.unread.len().saturating_sub(NAMED) as u64;
     if others > 0 {
         findings.not_read(
-            format!("more journals that are too large: {others}"),
-            "tidegate reconcile compares all of them with the stocks",
+            format!("other journals that are too large for the doctor: {others}"),
+            "run tidegate reconcile to compare all journals with the stocks",
         );
     }
 }
@@ -231,8 +231,8 @@ fn more(findings: &mut Findings, found: usize) {
     let more = found.saturating_sub(NAMED) as u64;
     if more > 0 {
         findings.error(
-            format!("more vouchers with the same problem: {more}"),
-            "tidegate audit names all vouchers whose orders came through Redis; see docs/runbook/audit-fails.md",
+            format!("more vouchers with the same problem, not listed here: {more}"),
+            "run tidegate audit to list all vouchers with orders from Redis; see docs/runbook/audit-fails.md",
         );
     }
 }
@@ -248,19 +248,19 @@ async fn report_forgotten(
         let orders = orders.map_or_else(|_| "orders".to_owned(), |orders| counted(orders, "order"));
         findings.error(
             format!(
-                "voucher {voucher} is inside its sale window, has {} and {orders} in MySQL, and nothing in Redis, neither \
-                 {} nor any other key that is configured",
+                "voucher {voucher} is on sale by its row in MySQL, with {} and {orders}, but Redis has none of its keys: \
+                 neither {} nor another configured key",
                 counted(*stock, "unit"),
                 redis.keys().stock(*voucher).as_str_lossy(),
             ),
             match sale::find_named_after(redis, *voucher, NAMED).await {
                 Ok(others) if !others.is_empty() => format!(
-                    "it cannot be bought by these names. Other keys end with its number: {}. If they are those of your producer, \
-                     give tidegate their names (`keys` in the configuration); do not rebuild Redis",
+                    "users cannot buy this voucher. Redis has other keys that end with the id of the voucher: {}. If your \
+                     producer uses these keys, set their names in the configuration (`keys`), and do not rebuild Redis",
                     others.iter().map(|key| printable(key)).collect::<Vec<_>>().join(", ")
                 ),
-                _ => "it cannot be bought. Redis lost data, it was never loaded, or your keys have other names (`keys` in the \
-                      configuration): see docs/runbook/redis-lost-data.md"
+                _ => "users cannot buy this voucher. Redis lost data, the voucher was never loaded, or your producer uses \
+                      other key names than the configuration (`keys`): see docs/runbook/redis-lost-data.md"
                     .to_owned(),
             },
         );

@@ -46,8 +46,8 @@ fn check_ages(findings: &mut Findings, group: &GroupStatus, now_ms: u64) {
         let age_ms = oldest.map_or(0, |id| age_ms(now_ms, id));
         if age_ms > OLD_MS {
             findings.warning(
-                format!("the oldest {state} entry is {} s old", age_ms / 1000),
-                format!("check the workers and their logs; see {page}"),
+                format!("the oldest {state} entry of the stream is {} s old", age_ms / 1000),
+                format!("check that workers run, and read their logs; see {page}"),
             );
         }
     }
@@ -60,7 +60,7 @@ async fn check_consumers(
     group: &GroupStatus,
 ) {
     if group.consumers.is_empty() {
-        return findings.ok("the group has no consumers");
+        return findings.ok("the consumer group has no consumers");
     }
     let pending = counted(group.pending, "entry");
     findings.ok(format!("{}, {pending} pending", counted(group.consumers.len() as u64, "consumer")));
@@ -70,8 +70,11 @@ async fn check_consumers(
             check_set_aside(settings, findings, redis, &consumers).await;
         }
         Err(error) => findings.warning(
-            format!("the heartbeats of the workers could not be read: {}", error_chain(&error)),
-            format!("allow this user MGET on {}", redis.keys().fleet().heartbeat("<name>").as_str_lossy()),
+            format!("Failed to read the heartbeats of the workers: {}", error_chain(&error)),
+            format!(
+                "allow Tidegate's Redis user MGET on {}",
+                redis.keys().fleet().heartbeat("<name>").as_str_lossy()
+            ),
         ),
     }
 }
@@ -86,12 +89,12 @@ fn report_gone(findings: &mut Findings, consumers: &Consumers) {
     let more = if gone.len() > NAMED { " ..." } else { "" };
     findings.warning(
         format!(
-            "{} without a living process, with {} in progress: {}{more}",
+            "{} without a living process, with {} still pending: {}{more}",
             counted(gone.len() as u64, "consumer"),
             counted(gone.iter().map(|consumer| consumer.pending).sum::<u64>(), "entry"),
             names.join(", ")
         ),
-        "living workers claim them after worker.claim_idle_ms; if no worker lives, start one; see \
+        "if no worker runs, start one: a worker claims these entries after worker.claim_idle_ms milliseconds; see \
          docs/runbook/worker-is-dead.md",
     );
 }
@@ -106,7 +109,7 @@ async fn check_set_aside(
     match SetAsideNotes::new(redis, &names).read(consumers.processes()).await {
         Ok(notice) => report_set_aside(findings, &notice),
         Err(error) => findings.warning(
-            format!("the entries that workers have set aside could not be read: {error}"),
+            format!("Failed to read the entries that workers have set aside: {error}"),
             to_read(&names.set_aside(), &error.to_string()),
         ),
     }
@@ -117,14 +120,14 @@ fn report_set_aside(findings: &mut Findings, notice: &SetAsideNote) {
     let Some(longest) = longest.filter(|cause| cause.lasting_s > LONG_S) else { return };
     findings.warning(
         format!(
-            "{} set aside, because others hold what they need; the longest wait: {} for {} {}, for {:.0} s",
+            "{} set aside for a retry (locks, rows or keys are in use); the longest: {} wait for {} {} since {:.0} s",
             counted(notice.entries as u64, "entry"),
             longest.entries,
             printable(&longest.kind),
             longest.key,
             longest.lasting_s
         ),
-        "tidegate status; see docs/runbook/entries-are-set-aside.md",
+        "run tidegate status to see the causes; see docs/runbook/entries-are-set-aside.md",
     );
 }
 
@@ -134,8 +137,8 @@ async fn check_crashes(settings: &SystemSettings, findings: &mut Findings, redis
         Ok(oldest) => oldest,
         Err(error) => {
             return findings.warning(
-                format!("the pending list could not be read: {error}"),
-                format!("allow this user XPENDING on {}", settings.stream.name),
+                format!("Failed to read the pending entries list: {error}"),
+                format!("allow Tidegate's Redis user XPENDING on {}", settings.stream.name),
             );
         }
     };
@@ -143,7 +146,7 @@ async fn check_crashes(settings: &SystemSettings, findings: &mut Findings, redis
         Ok(crashes) => crashes,
         Err(error) => {
             return findings.warning(
-                format!("the crash counts of entries could not be read: {error}"),
+                format!("Failed to read the crash counts of entries: {error}"),
                 to_read(&inspector.names().crashes(), &error.to_string()),
             );
         }
@@ -154,11 +157,11 @@ async fn check_crashes(settings: &SystemSettings, findings: &mut Findings, redis
         let of = if oldest.len() == usize::from(LOOKED_AT) { " of the oldest 1,000" } else { "" };
         findings.warning(
             format!(
-                "{}{of} in progress when worker processes died; the most: {}",
+                "{}{of} in progress when a worker process died; the highest count of one entry: {}",
                 counted(died as u64, "pending entry"),
                 counted(most, "crash")
             ),
-            "tidegate pending list --crashes 1; see docs/runbook/dead-letters.md#workers-die",
+            "run tidegate pending list --crashes 1 to list the entries; see docs/runbook/dead-letters.md#workers-die",
         );
     }
 }
@@ -166,18 +169,20 @@ async fn check_crashes(settings: &SystemSettings, findings: &mut Findings, redis
 /// Returns the advice for a hash that could not be read. Both hashes are notes of Tidegate, which workers write again.
 fn to_read(hash: &str, error: &str) -> String {
     if error.contains("WRONGTYPE") {
-        return format!("{hash} is no hash, so another program wrote it: check what it is, then DEL {hash}");
+        return format!(
+            "the key {hash} is not a hash, so another program wrote it: check its content, then DEL {hash}"
+        );
     }
-    format!("allow this user HMGET on {hash}")
+    format!("allow Tidegate's Redis user HMGET on {hash}")
 }
 
 async fn check_dead(settings: &SystemSettings, findings: &mut Findings, redis: &RedisStore, letters: u64) {
     let reasons = match dead_letters::oldest_reasons(redis).await {
         Ok(reasons) => reasons,
-        Err(error) => format!("their reasons could not be read: {error}"),
+        Err(error) => format!("Failed to read the reasons of dead letters: {error}"),
     };
     findings.warning(
-        format!("{} in {}: {reasons}", counted(letters, "dead letter"), settings.stream.dead),
-        "tidegate dead list; see docs/runbook/dead-letters.md",
+        format!("{} in the stream {}: {reasons}", counted(letters, "dead letter"), settings.stream.dead),
+        "run tidegate dead list to list the dead letters; see docs/runbook/dead-letters.md",
     );
 }

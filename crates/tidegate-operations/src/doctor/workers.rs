@@ -25,8 +25,8 @@ pub(super) async fn check(
         Ok(None) => {}
         Ok(Some(found)) => findings.take(found),
         Err(error) => findings.not_read(
-            format!("whether any worker is alive: {}", error_chain(&error)),
-            "check each worker on its machine: tidegate probe readyz",
+            format!("the doctor failed to read whether any worker is alive: {}", error_chain(&error)),
+            "run tidegate probe readyz on the machine of each worker",
         ),
     }
 }

@@ -25,18 +25,18 @@ impl Plan for ExpirationsView {
         match self.state {
             RestoreState::Whole => Next::NothingToDo,
             RestoreState::RedisWentBack | RestoreState::MySqlWentBack => {
-                Next::Ask(format!("Let orders expire again, and cancel {overdue} of which the time is over?"))
+                Next::Ask(format!("Let unpaid orders expire again, and cancel {overdue} now?"))
             }
         }
     }
 }
 
-/// The result of resuming the expirations.
+/// The report of the command `tidegate resume --expirations`, which lets unpaid orders expire again.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct ExpirationsReport {
-    /// The restore counters of both stores from now on.
+    /// The new restore counters in both stores, which show whether a store loses data later.
     pub counters: RestoreCounters,
-    /// The state of the stores after the change.
+    /// Whether Redis or MySQL has lost data, as the new counters show.
     pub state: RestoreState,
 }
 
@@ -46,7 +46,7 @@ impl Report for ExpirationsReport {
     }
 }
 
-/// Reads whether the expirations are stopped.
+/// Reads whether the expiration of unpaid orders is stopped.
 ///
 /// # Errors
 /// If a store does not answer.
@@ -55,7 +55,7 @@ pub async fn plan(stores: &Stores) -> anyhow::Result<ExpirationsView> {
     ExpirationsView::read(settings, redis, mysql, PATIENCE).await
 }
 
-/// Accepts both stores as they are, so that orders expire again.
+/// Accepts the data of both stores as correct, so that unpaid orders expire again.
 ///
 /// # Errors
 /// If a store does not answer; the same command continues.
@@ -69,6 +69,6 @@ pub async fn run(stores: &Stores) -> anyhow::Result<ExpirationsReport> {
         unpaid_orders::ask_at_once(session, settings.partition()).await?;
         Ok(counter.renew(session).await?)
     });
-    let counters = renewed.await.context("Failed to write a new restore counter into both stores")?;
+    let counters = renewed.await.context("Failed to write a new counter that shows lost data")?;
     Ok(ExpirationsReport { counters, state: counters.state() })
 }

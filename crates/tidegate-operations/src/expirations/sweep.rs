@@ -36,25 +36,25 @@ const RAISE_EVERY: Duration = Duration::from_secs(1);
 /// The reason that the events give for the expiration.
 const NOT_PAID_IN_TIME: &str = "not_paid_in_time";
 
-/// The result of one pass of the sweeper.
+/// The result of one search for unpaid orders whose time limit is over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SweepResult {
     /// No order has to be paid in time.
     NoLimits,
-    /// No order is due; the next one is due after this time.
+    /// No order is due; the next order is due after this time.
     NothingDue(Duration),
     /// The pass appended this number of events.
     Appended(usize),
     /// The limit of unread events is reached, or there is no group yet that would read them.
     Full,
-    /// One of the stores went back in time, so no order expires.
+    /// One of the stores lost its newest data, so no order expires.
     WentBack(RestoreState),
     /// These workers live and would bury events, because they are of an older version.
     OlderWorkers(Vec<String>),
 }
 
-/// Lets unpaid orders expire that are due. Two sweepers at the same time do no harm: an order that has expired cannot
-/// expire again.
+/// The task that ends unpaid orders whose time limit is over. Two processes may run this task at the same time, because
+/// an order expires only once.
 #[derive(Debug)]
 pub struct Sweeper {
     redis: RedisStore,
@@ -69,7 +69,8 @@ pub struct Sweeper {
 }
 
 impl Sweeper {
-    /// Creates the sweeper of one system. It uses a session of `mysql` for a short time during each pass.
+    /// Creates the task that ends unpaid orders of one partition. The task uses a MySQL session for a short time in
+    /// each pass.
     #[must_use]
     pub fn new(settings: &SystemSettings, redis: RedisStore, mysql: MySqlPool) -> Self {
         Self {
@@ -85,16 +86,16 @@ impl Sweeper {
         }
     }
 
-    /// Returns the number of events that it has appended so far.
+    /// Returns the number of `expired` events that this sweeper has appended so far.
     #[must_use]
     pub fn appended(&self) -> &Arc<AtomicU64> {
         &self.appended
     }
 
-    /// Makes one pass, and appends events for the orders that are due.
+    /// Makes one pass: appends `expired` events for the unpaid orders whose time limit is over.
     ///
     /// # Errors
-    /// If a store does not answer. The events that were appended before are appended again later, which does no harm.
+    /// If a store does not answer. A later pass appends the same events again, which does no harm.
     pub async fn pass(&mut self) -> anyhow::Result<SweepResult> {
         let (mysql, within) = (self.mysql.clone(), self.within);
         in_session(&mysql, within, async |session| self.pass_in(session).await).await
@@ -104,17 +105,21 @@ impl Sweeper {
         // Rows that other programs wrote have no partition yet: the first sweeper that finds them assigns it.
         for _ in 0..ASSIGN_CALLS {
             let assigned = unpaid_orders::assign(session, self.redis.keys().partition()).await;
-            if assigned.context("Failed to note the partitions of unpaid orders")? == Assigned::All {
+            if assigned.context("Failed to store each unpaid order's partition")? == Assigned::All {
                 break;
             }
         }
         let next_in = unpaid_orders::next_in(session, self.redis.keys().partition()).await;
-        let next_in = next_in.context("Failed to look for unpaid orders")?;
+        let next_in = next_in.context("Failed to search for unpaid orders")?;
         let Some(next_in) = next_in else { return Ok(SweepResult::NoLimits) };
         let is_due = next_in.is_zero();
         // The counter is raised before any event is appended: orders are due only if neither store went back in time.
         if is_due || self.raised.is_none_or(|raised| raised.elapsed() >= RAISE_EVERY) {
-            let state = self.counter.raise(session).await.context("Failed to raise the restore counter")?;
+            let state = self
+                .counter
+                .raise(session)
+                .await
+                .context("Failed to increase the counter that shows lost data")?;
             if state != RestoreState::Whole {
                 return Ok(SweepResult::WentBack(state));
             }
@@ -133,7 +138,7 @@ impl Sweeper {
             return Ok(SweepResult::Full);
         }
         let due = unpaid_orders::due(session, self.redis.keys().partition(), room.min(PASS)).await;
-        let due = due.context("Failed to read what is due")?;
+        let due = due.context("Failed to read the unpaid orders that must expire now")?;
         if due.is_empty() {
             // The orders were paid since, or they are rows of another program with invalid ids: the next pass can wait.
             return Ok(SweepResult::NothingDue(RAISE_EVERY));
@@ -159,7 +164,7 @@ impl Sweeper {
             self.appended.fetch_add(appended.len() as u64, Relaxed);
         }
         let put_off = unpaid_orders::ask_again(session, &orders, ASK_AGAIN).await;
-        put_off.context("Failed to note the orders whose events were appended")?;
+        put_off.context("Failed to store in MySQL the orders whose `expired` events were appended")?;
         if let Some(Err(error)) = failed.into_iter().next() {
             return Err(error).with_context(|| format!("Failed to append to {}", self.stream.names().stream));
         }

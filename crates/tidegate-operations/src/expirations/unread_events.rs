@@ -17,7 +17,7 @@ impl UnreadEvents {
         self.0.push_back((last, appended));
     }
 
-    /// Returns the number of events that may be appended now.
+    /// Returns how many `expired` events may be appended now. A limit prevents unread events from filling the stream.
     pub fn room(&mut self, position: GroupPosition) -> usize {
         let GroupPosition { last_delivered, last_added } = position;
         // An entry after the last one that was ever added is gone: Redis lost it.

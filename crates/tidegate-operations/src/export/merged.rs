@@ -19,15 +19,15 @@ const PAGE: u16 = 1_000;
 /// A page in the form in which it is written.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
-    /// The text of the page, in whole lines.
+    /// The text of the page, which consists of complete lines.
     pub text: String,
     /// The number of lines in the page.
     pub count: u64,
-    /// The number of lines that are events of an order.
+    /// The number of the page's lines that hold an event of an order.
     pub events: u64,
-    /// The number of entries that were read for the page.
+    /// The number of entries that were read to fill the page.
     pub looked_at: u64,
-    /// The requested ids that do not exist.
+    /// The ids in the request for which no entry exists.
     pub missing: Vec<String>,
 }
 

@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use crate::change::InvalidInput;
 
-/// The target to which the lines are written.
+/// The file or the writer to which an export writes its lines.
 pub enum ExportTarget {
     /// A file at this path, which must not exist yet.
     File(PathBuf),
@@ -48,8 +48,10 @@ impl Out {
         match File::create_new(&path) {
             Ok(file) => Ok(Self::File { file, path, length: 0 }),
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                let message =
-                    format!("{} exists already and is not overwritten: choose another file", path.display());
+                let message = format!(
+                    "the file {} already exists and is not overwritten: choose another file",
+                    path.display()
+                );
                 Err(InvalidInput(message).into())
             }
             Err(error) => Err(error).with_context(|| format!("Failed to create {}", path.display())),
@@ -70,7 +72,7 @@ impl Out {
             Self::Writer { writer, name } => match writer.write_all(lines.as_bytes()) {
                 Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
                 written => {
-                    let failed = || format!("Failed to write to {name}; the last line may be cut off");
+                    let failed = || format!("Failed to write to {name}; the last line may be incomplete");
                     written.with_context(failed).map(|()| true)
                 }
             },
@@ -78,7 +80,7 @@ impl Out {
                 if let Err(error) = file.write_all(lines.as_bytes()) {
                     // The file is cut to whole lines, so that the rest can be appended.
                     let cut = file.set_len(*length).and_then(|()| file.sync_all());
-                    let cut = if cut.is_ok() { "" } else { "; its last line may be cut off" };
+                    let cut = if cut.is_ok() { "" } else { "; the last line of the file may be incomplete" };
                     return Err(error).with_context(|| format!("Failed to write to {}{cut}", path.display()));
                 }
                 *length += lines.len() as u64;
@@ -93,7 +95,7 @@ impl Out {
         match self {
             Self::Writer { mut writer, .. } => Ok(writer.flush().or_else(is_gone)?),
             Self::File { path, length: 0, .. } => fs::remove_file(&path)
-                .with_context(|| format!("Failed to remove {}, which is empty", path.display())),
+                .with_context(|| format!("Failed to remove the empty file {}", path.display())),
             Self::File { file, path, .. } => {
                 file.sync_all().with_context(|| format!("Failed to write to {}", path.display()))
             }

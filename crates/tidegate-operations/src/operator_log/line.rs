@@ -13,7 +13,7 @@ pub(super) const BEGAN: &str = "began";
 pub(super) const COUNTS: &str = "counts";
 pub(super) const ERROR: &str = "error";
 
-/// The outcome of a command, as the log holds it.
+/// The outcome of a command in the operators' log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CommandOutcome {
@@ -36,7 +36,7 @@ impl CommandOutcome {
     const ALL: [Self; 6] =
         [Self::Began, Self::Done, Self::Partly, Self::Refused, Self::Stopped, Self::Failed];
 
-    /// Returns the word for this outcome in the log.
+    /// Returns the word that stands for the command's outcome in the operators' log.
     pub fn word(self) -> &'static str {
         match self {
             Self::Began => "began",
@@ -52,21 +52,21 @@ impl CommandOutcome {
 /// A line of the operators' log.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LogLine {
-    /// The id of the line's entry in the stream.
+    /// The id of the stream entry that holds the log line.
     pub id: EntryId,
-    /// The time at which the line was written, by the clock of Redis.
+    /// The time when the line was written, by the clock of Redis.
     pub at: Option<Timestamp>,
     /// The operator who ran the command.
     pub who: String,
     /// The words of the command, such as `voucher load`.
     pub command: String,
-    /// The flags of the command, without those of the configuration.
+    /// The flags of the command, without the flags that set the configuration.
     pub arguments: String,
-    /// The outcome of the command; None: another version wrote an unknown word.
+    /// The outcome of the command; None: another version of Tidegate wrote an outcome that this version does not know.
     pub outcome: Option<CommandOutcome>,
-    /// The id of the line with which the command began; None in that line itself.
+    /// The id of the log line about the beginning of the same command; None: this line is about the beginning.
     pub began: Option<String>,
-    /// The numbers of what was done.
+    /// The numbers of items that the command changed, such as `{"deleted": 12}`.
     pub counts: Option<Json>,
     /// The error with which the command failed.
     pub error: Option<String>,

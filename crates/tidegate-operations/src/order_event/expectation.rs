@@ -4,13 +4,13 @@ use serde::{Serialize, Serializer};
 use tidegate_orders::event::{Event, EventOutcome, EventRejection, History, decide};
 use tidegate_stream::EntryId;
 
-/// The predicted outcome of an event.
+/// The prediction for an order event: the outcome of the event, and the new status of the order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Expectation {
     /// The outcome that the event would have.
     #[serde(serialize_with = "as_word")]
     pub outcome: EventOutcome,
-    /// The status of the order after the event; None: it would not change.
+    /// The status of the order after the event; None: the status would not change.
     pub to: Option<i64>,
 }
 
@@ -19,7 +19,7 @@ fn as_word<S: Serializer>(outcome: &EventOutcome, serializer: S) -> Result<S::Ok
 }
 
 impl Expectation {
-    /// Returns why the event would be rejected.
+    /// Returns why a worker would reject the event; None: the event would not be rejected.
     #[must_use]
     pub fn rejection(&self) -> Option<EventRejection> {
         match self.outcome {

@@ -20,7 +20,7 @@ pub(super) fn read(path: &Path, from_line: u64) -> anyhow::Result<Vec<NamedOrder
         String::from_utf8(text).map_err(|_| InvalidInput(format!("{shown} is not a text file in UTF-8")))?;
     let orders = parse(&text, from_line).map_err(|wrong| InvalidInput(format!("{shown}, {wrong}")))?;
     if orders.is_empty() {
-        return Err(InvalidInput(format!("{shown} names no order from line {from_line} on")).into());
+        return Err(InvalidInput(format!("{shown} has no orders from line {from_line} on")).into());
     }
     Ok(orders)
 }
@@ -50,7 +50,7 @@ fn parse_line(line: u64, text: &str) -> Result<NamedOrder, String> {
     let id = parts.next().unwrap_or_default();
     let order = id
         .parse()
-        .map_err(|_| format!("{id:?} is no order id; a line is an id, or an id, a comma and a ref"))?;
+        .map_err(|_| format!("{id:?} is not an order id; write ORDER or ORDER,REF in each line"))?;
     let (reference, payment) = (parts.next(), parts.next());
     // A refund may have no id of its own.
     let reference = reference.filter(|text| payment.is_none() || !text.is_empty());
@@ -95,8 +95,8 @@ mod tests {
     #[test]
     fn what_is_wrong_with_a_line_is_said_with_its_number_even_before_the_first_that_counts() {
         for (text, wrong) in [
-            ("5\nx\n6", "line 2: \"x\" is no order id"),
-            ("0", "line 1: \"0\" is no order id"),
+            ("5\nx\n6", "line 2: \"x\" is not an order id"),
+            ("0", "line 1: \"0\" is not an order id"),
             ("5,", "line 1: the ref is empty"),
             ("5,r,", "line 1: the payment is empty"),
             ("5,a\n5,b\n5,a", "line 3: this repeats line 1"),

@@ -18,36 +18,37 @@ use tokio::time::timeout;
 use super::{EventOrders, Expectation, NamedOrder, OneOrder, OrderEventRequest, expectation};
 use crate::change::{Next, Plan};
 
-/// The plan to append events.
+/// The plan to append order events.
 #[derive(Clone, Debug, Serialize)]
 pub struct OrderEventPlan {
-    /// The kind of the events.
+    /// The kind that all planned events have, such as `paid`.
     pub event: EventKind,
-    /// The planned events, one for each order that was named.
+    /// The planned events, one event for each order of the request.
     pub orders: Vec<PlannedEvent>,
-    /// The living workers of an older version, which would bury events; if there are any, nothing is appended.
+    /// The living workers that have an old version, and so would move events to the dead letters. If there are any, the
+    /// command appends no event.
     pub older_workers: Vec<String>,
 }
 
-/// An event that would be appended.
+/// An order event that would be appended.
 #[derive(Clone, Debug, Serialize)]
 pub struct PlannedEvent {
-    /// The line of the file that names the order.
+    /// The line number in the file that names the order; None: the order does not come from a file.
     pub line: Option<u64>,
     /// The order that the event is about.
     pub order: OrderId,
-    /// The `ref` of the event.
+    /// The id (`ref`) that the sender gave to the event.
     #[serde(rename = "ref")]
     pub reference: Option<EventText>,
     /// The user of the order.
     pub user: Option<UserId>,
     /// The voucher of the order.
     pub voucher: Option<VoucherId>,
-    /// The status in the order's row; None: it has no row.
+    /// The status of the order in MySQL; None: MySQL has no row of the order.
     pub status: Option<i64>,
-    /// The predicted outcome of the event, from the order as it is now.
+    /// The predicted outcome of the event for the current status of the order.
     pub expected: Option<Expectation>,
-    /// The reason why nothing is appended for this order.
+    /// The reason why no event can be appended for this order; None: the event can be appended.
     pub obstacle: Option<EventBlocker>,
     /// The event to append; None if there is an obstacle.
     #[serde(skip)]
@@ -59,10 +60,10 @@ pub struct PlannedEvent {
 #[serde(rename_all = "snake_case")]
 pub enum EventBlocker {
     /// MySQL does not know the order, and the request does not name its user and voucher.
-    #[error("MySQL does not know it: give its user and its voucher")]
+    #[error("MySQL does not know the order: name its user and its voucher")]
     UnknownOrder,
     /// The order belongs to another user or voucher than the request names.
-    #[error("it belongs to user {user}, for voucher {voucher}")]
+    #[error("the order belongs to user {user} and voucher {voucher}")]
     OtherOwner {
         /// The user of the order.
         user: i64,
@@ -85,8 +86,8 @@ impl Plan for OrderEventPlan {
 }
 
 impl OrderEventPlan {
-    /// Removes the orders of other partitions. An order that MySQL does not know may be in any partition, unless
-    /// another shard knows it.
+    /// Removes orders that belong to other partitions from the plan. An order that MySQL does not know stays in the
+    /// plan unless another MySQL shard knows the order.
     pub fn narrow(&mut self, partition: &Partition, known_elsewhere: &HashSet<OrderId>) {
         self.orders.retain(|planned| match planned.voucher {
             Some(voucher) => partition.owns(voucher),
@@ -97,12 +98,12 @@ impl OrderEventPlan {
         });
     }
 
-    /// Returns the orders whose user and voucher are known.
+    /// Returns the planned events whose user and voucher are known.
     pub fn known(&self) -> impl Iterator<Item = OrderId> {
         self.orders.iter().filter(|planned| planned.voucher.is_some()).map(|planned| planned.order)
     }
 
-    /// Returns the events that cannot be appended. If there is one, no event is appended.
+    /// Returns the planned events that cannot be appended. If there are any, the command appends no event at all.
     pub fn obstacles(&self) -> impl Iterator<Item = (&PlannedEvent, EventBlocker)> {
         self.orders.iter().filter_map(|planned| Some((planned, planned.obstacle?)))
     }

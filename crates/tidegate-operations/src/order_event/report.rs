@@ -12,39 +12,39 @@ use tidegate_stream::EntryId;
 use super::{OrderEventPlan, OrderEventRequest};
 use crate::change::{Ending, Report};
 
-/// The report about appended events.
+/// The report about appended order events.
 #[derive(Clone, Debug, Serialize)]
 pub struct OrderEventReport {
-    /// The kind of the events.
+    /// The kind that all events of the command have, such as `paid`.
     pub event: EventKind,
-    /// The events of this command, one for each order that was named.
+    /// The events of this command, one event for each order of the request.
     pub orders: Vec<SentEvent>,
-    /// Whether a living worker reads the stream. None: this was not checked, because no event was left unrecorded.
+    /// Whether a living worker reads the stream. None: this was not checked, because all events are recorded.
     pub workers_live: Option<bool>,
-    /// The request of this command.
+    /// The request that this report answers.
     #[serde(skip)]
     pub request: OrderEventRequest,
 }
 
-/// An event of this command.
+/// An event that this command appended or tried to append.
 #[derive(Clone, Debug, Serialize)]
 pub struct SentEvent {
-    /// The line of the file that names the order.
+    /// The line number in the file that names the order; None: the order does not come from a file.
     pub line: Option<u64>,
     /// The order that the event is about.
     pub order: OrderId,
-    /// The `ref` of the event.
+    /// The id (`ref`) that the sender gave to the event.
     #[serde(rename = "ref")]
     pub reference: Option<EventText>,
-    /// The entry of the event, if it is known to be in the stream.
+    /// The id of the stream entry that holds the event; None: it is unknown whether the event is in the stream.
     pub entry: Option<EntryId>,
-    /// The outcome of the event.
+    /// The outcome of the event so far.
     #[serde(rename = "outcome")]
     pub fate: SentEventOutcome,
-    /// The reason why the event was rejected.
+    /// The reason why a worker rejected the event; None: the event was not rejected.
     #[serde(rename = "reason", serialize_with = "as_word")]
     pub rejection: Option<EventRejection>,
-    /// The change of the order's status, and the units that it released.
+    /// The change of the order's status by the event, and the number of units that returned to the stock.
     #[serde(flatten)]
     pub moved: StatusChange,
 }
@@ -54,7 +54,7 @@ fn as_word<S: Serializer>(rejection: &Option<EventRejection>, serializer: S) -> 
     rejection.map(EventRejection::word).serialize(serializer)
 }
 
-/// The outcome of an appended event.
+/// The outcome of an order event that was appended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SentEventOutcome {
@@ -75,7 +75,7 @@ pub enum SentEventOutcome {
 }
 
 impl SentEventOutcome {
-    /// All outcomes of an event.
+    /// All possible outcomes of an order event.
     pub const ALL: [Self; 7] = [
         Self::Applied,
         Self::Unchanged,
@@ -86,13 +86,13 @@ impl SentEventOutcome {
         Self::NotAppended,
     ];
 
-    /// Returns whether the outcome is not known yet.
+    /// Returns whether the outcome of the event is not known yet.
     #[must_use]
     pub fn is_open(self) -> bool {
         matches!(self, Self::NotAppended | Self::Unknown | Self::NotRecorded)
     }
 
-    /// Returns the word for this outcome in logs.
+    /// Returns the word that stands for the event's outcome in logs.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -108,7 +108,7 @@ impl SentEventOutcome {
 }
 
 impl OrderEventReport {
-    /// Creates the report before anything is appended.
+    /// Creates a report in which no event is appended yet.
     #[must_use]
     pub fn new(plan: &OrderEventPlan, request: OrderEventRequest) -> Self {
         let orders = plan.orders.iter().map(|planned| SentEvent {
@@ -119,18 +119,18 @@ impl OrderEventReport {
         Self { event: plan.event, orders: orders.collect(), workers_live: None, request }
     }
 
-    /// Counts the events with this outcome.
+    /// Counts the events of the report that have this outcome.
     #[must_use]
     pub fn count(&self, fate: SentEventOutcome) -> usize {
         self.with_fate(fate).count()
     }
 
-    /// Returns the events with this outcome.
+    /// Returns the events of the report that have this outcome.
     pub fn with_fate(&self, fate: SentEventOutcome) -> impl Iterator<Item = &SentEvent> {
         self.orders.iter().filter(move |sent| sent.fate == fate)
     }
 
-    /// Returns the first event that may not be in the stream.
+    /// Returns the first event that may be missing in the stream. A new attempt begins with this event.
     #[must_use]
     pub fn first_to_append(&self) -> Option<&SentEvent> {
         self.orders
@@ -184,6 +184,6 @@ impl Report for OrderEventReport {
     }
 
     fn torn(&self) -> &'static str {
-        "events with the outcome unknown may be in the stream or not"
+        "events whose outcome is unknown may or may not be in the stream"
     }
 }

@@ -7,8 +7,8 @@ use super::{OrderEventPlan, OrderEventReport, OrderEvents, sender::PAGE};
 use crate::change::End;
 
 impl OrderEvents<'_> {
-    /// Appends the planned events, waits until they are recorded, and notes each outcome in `report` as soon as it is
-    /// known.
+    /// Appends the planned events, waits until workers have recorded the events, and writes each outcome to `report` as
+    /// soon as it is known.
     ///
     /// # Errors
     /// If a store does not answer. The report holds which events are in the stream by then.

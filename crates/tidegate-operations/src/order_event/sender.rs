@@ -117,7 +117,7 @@ impl<'a> EventSender<'a> {
             let left = patience.saturating_sub(began.elapsed());
             if left.is_zero() {
                 return looked.context(
-                    "Failed to read in MySQL whether the events were recorded; they are in the stream",
+                    "Failed to read in MySQL whether the events were recorded; the events are in the stream",
                 );
             }
             job.stop.run_until_cancelled(sleep(waits.next_wait().min(left))).await;

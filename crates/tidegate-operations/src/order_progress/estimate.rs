@@ -5,23 +5,26 @@ use tidegate_stream::Backlog;
 
 use crate::order_show::{EntryLocation, EntryRecord};
 
-/// An estimate of when a waiting order is written. It uses the times at which entries arrived, and the current read
-/// rate.
+/// The estimated time until workers write a waiting order, calculated from the arrival times of entries and from the
+/// rate at which workers read entries.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct QueueEstimate {
-    /// The place of the order's entry.
+    /// The position of the order's entry among the waiting entries.
     pub place: QueuePosition,
-    /// The approximate number of entries that are read before it; None: Redis cannot say.
+    /// The approximate number of entries that workers read before the order's entry; None: Redis cannot count these
+    /// entries.
     pub ahead: Option<u64>,
-    /// The approximate seconds until the order is handled. None: this is unknown, or workers read nothing.
+    /// The approximate number of seconds until a worker handles the order. None: this time is unknown, or workers read
+    /// no entries.
     pub expected_s: Option<f64>,
-    /// The entries that workers read in a second at present; None: this needs two measurements.
+    /// The number of entries that workers currently read per second; None: the reading rate was measured only once so
+    /// far.
     pub read_per_s: Option<f64>,
     /// Whether all workers are paused.
     pub paused: bool,
 }
 
-/// The place of the entry of a waiting order.
+/// The position of a waiting order's entry: not read, being handled by a worker, or put off to a later try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum QueuePosition {
@@ -29,12 +32,12 @@ pub enum QueuePosition {
     Unread,
     /// The entry is in progress in a worker.
     InProgress,
-    /// The entry is pending at a worker that retries it later, or at one that is dead.
+    /// The entry is pending at a worker that retries it later, or at a dead worker.
     SetAside,
 }
 
 impl QueueEstimate {
-    /// Estimates for an entry that is still to be handled; None: the entry is settled.
+    /// Estimates when a worker handles the entry of an order; None: a worker has already handled the entry.
     #[must_use]
     pub fn of(entry: &EntryRecord, backlog: &Backlog, read_per_s: Option<f64>, paused: bool) -> Option<Self> {
         let (place, ahead) = match entry.state {

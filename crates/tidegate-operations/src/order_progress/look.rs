@@ -29,8 +29,7 @@ const VOUCHERS: usize = 16;
 /// The time for which the list of these vouchers is reused.
 const VOUCHERS_FRESH_FOR: Duration = Duration::from_secs(10);
 
-/// An order that a caller waits for, with what earlier reads have found and passed, so that the next read does not
-/// search it again.
+/// An order that a caller waits for, with the results of earlier reads, so that the next read is cheaper.
 #[derive(Clone, Debug)]
 pub struct WatchedOrder {
     order: OrderId,
@@ -46,7 +45,8 @@ pub struct WatchedOrder {
 }
 
 impl WatchedOrder {
-    /// Creates a watched order that was not searched for yet. If the voucher is known, only its journal is read.
+    /// Creates a watched order that was not read yet. If `voucher` is given, reads of Redis search only the journal
+    /// (the Redis hash of admitted orders) of this voucher.
     #[must_use]
     pub fn new(order: OrderId, voucher: Option<VoucherId>) -> Self {
         Self {
@@ -67,7 +67,7 @@ impl WatchedOrder {
     }
 }
 
-/// Reads the progress of orders.
+/// The reader of the progress of orders in Redis and MySQL.
 #[derive(Debug)]
 pub struct OrderLookup {
     redis: RedisStore,
@@ -79,7 +79,7 @@ pub struct OrderLookup {
 }
 
 impl OrderLookup {
-    /// Connects to both stores of these settings.
+    /// Connects to Redis and MySQL with these settings.
     ///
     /// # Errors
     /// If a store cannot be reached.
@@ -88,13 +88,13 @@ impl OrderLookup {
         Ok(Self::new(redis.clone(), mysql.clone(), stores.settings().mysql.statement_timeout))
     }
 
-    /// Creates a lookup with these connections; `patience` is the timeout for MySQL.
+    /// Creates a reader of the progress of orders that uses these connections. `patience` is the timeout for MySQL.
     #[must_use]
     pub fn new(redis: RedisStore, mysql: MySqlPool, patience: Duration) -> Self {
         Self { redis, mysql, patience, rate: ReadRate::default(), on_sale: None }
     }
 
-    /// Reads the progress of these orders. It returns one result for each, in the same order.
+    /// Reads the progress of these orders, and returns one result for each order, in the sequence of the orders.
     ///
     /// # Errors
     /// If MySQL does not answer, or Redis does not answer and MySQL does not know one of the orders.

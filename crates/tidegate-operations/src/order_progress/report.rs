@@ -11,63 +11,63 @@ use tidegate_orders::{
 use super::{QueueEstimate, WatchedOrder};
 use crate::order_show::{OrderQuery, OrderRecords};
 
-/// The progress of an order. In JSON, ids are strings, and times are Unix milliseconds.
+/// The progress of an order from its admission to its end. In JSON, ids are strings, and times are Unix milliseconds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct OrderProgress {
     /// The id of the order.
     pub order: OrderId,
     /// The state of the order, in one word.
     pub state: OrderState,
-    /// The number of the order's last event, 0 before the first one. It never decreases.
+    /// The number of the order's last event; 0: the order has no event yet. For one order, this number never decreases.
     pub step: u32,
-    /// Whether the order was ever cancelled or expired; if so, every later payment is refunded.
+    /// Whether the order was ever cancelled or expired. A later payment for such an order must be refunded.
     pub was_cancelled: bool,
-    /// The user of the order, if a store has it.
+    /// The user of the order; None: no store has the order.
     pub user: Option<UserId>,
-    /// The voucher of the order, if a store has it.
+    /// The voucher of the order; None: no store has the order.
     pub voucher: Option<VoucherId>,
-    /// The units of the order, if a store has them.
+    /// The number of units of the order; None: no store has the order.
     pub quantity: Option<i64>,
-    /// The reason of a refusal, a burial, a cancellation or a refund, in one word.
+    /// The reason why the order was refused, buried, cancelled or refunded, in one word.
     pub reason: Option<String>,
-    /// The events of the order since it was placed, including rejected ones.
+    /// The events of the order since it was placed, including rejected events.
     pub events: Vec<ProgressEvent>,
     /// The payments that still have to be refunded.
     pub refunds_due: Vec<PaymentDue>,
-    /// The estimate of when the order is written, while it waits.
+    /// The estimate of when a worker writes the order; None: the order is not waiting.
     pub estimate: Option<QueueEstimate>,
-    /// Whether nothing certain was found of the order, and not everything was searched: with its voucher, the search
-    /// finds more.
+    /// Whether the search stopped before it was certain that no store has the order. If the caller gives the voucher,
+    /// the search covers more.
     pub cut_off: bool,
 }
 
-/// An event of an order: a row of `tidegate_event`.
+/// An event of an order, such as a payment: one row of the table `tidegate_event`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ProgressEvent {
-    /// The number of the event within its order, from 1.
+    /// The number of the event within its order, counted from 1.
     pub step: u32,
-    /// The kind of the event; None: only a newer version knows this kind.
+    /// The kind of the event; None: a newer version of Tidegate wrote an unknown kind.
     pub event: Option<EventKind>,
-    /// The outcome: `applied`, `unchanged`, `refund_due`, or why the event was rejected.
+    /// The outcome of the event: `applied`, `unchanged`, `refund_due`, or the reason of a rejection.
     #[serde(serialize_with = "as_word")]
     pub outcome: EventOutcome,
-    /// The id that the other system gave to the event.
+    /// The id (`ref`) that the sender gave to the event.
     #[serde(rename = "ref")]
     pub reference: Option<EventText>,
-    /// The `ref` of the payment that is refunded, if the event is a refund.
+    /// The id (`ref`) of the payment to refund; None: the event is not a refund.
     pub payment: Option<EventText>,
-    /// The reason that the sender gave, in one word.
+    /// The reason that the sender of the event gave, in one word.
     pub reason: Option<EventText>,
-    /// The time at which the event was recorded.
+    /// The time when a worker recorded the event, in Unix milliseconds.
     pub at_ms: Option<i64>,
 }
 
 /// A payment that has to be refunded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PaymentDue {
-    /// The number of the payment's event within its order.
+    /// The number of the payment event within its order.
     pub step: u32,
-    /// The `ref` of the payment.
+    /// The id (`ref`) that the payment service gave to the payment.
     #[serde(rename = "ref")]
     pub reference: Option<EventText>,
 }
@@ -77,7 +77,7 @@ pub struct PaymentDue {
 pub(super) struct Found {
     pub history: History,
     pub refusal: Option<RefusalRow>,
-    /// The records of the order in Redis, read if MySQL does not know the order.
+    /// The records of the order in Redis, which are read if MySQL does not know the order.
     pub records: OrderRecords,
     pub estimate: Option<QueueEstimate>,
     pub is_cut_off: bool,
@@ -114,14 +114,14 @@ impl OrderProgress {
         }
     }
 
-    /// Returns whether nothing more happens to the order, and no payment of it has to be refunded.
+    /// Returns whether the order can no longer change, and no payment of the order still has to be refunded.
     #[must_use]
     pub fn is_final(&self) -> bool {
         self.state.is_final() && self.refunds_due.is_empty()
     }
 
-    /// Returns whether state and events are the same as in `before`, so that a caller that has `before` needs no
-    /// update.
+    /// Returns whether this progress has the same state and the same events as `before`. If so, a caller that knows
+    /// `before` needs no update.
     #[must_use]
     pub fn is_same_as(&self, before: &Self) -> bool {
         (self.state, self.step) == (before.state, before.step)

@@ -12,7 +12,7 @@ use super::{OrderLookup, OrderProgress, WatchedOrder};
 /// The first and the longest wait between two reads.
 const LOOK_WAITS: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(1)];
 
-/// The state of an order that a caller waits for.
+/// The state of an order that ends the wait of a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitTarget {
     /// MySQL has the row of the order.
@@ -21,33 +21,33 @@ pub enum WaitTarget {
     Paid,
 }
 
-/// The reason why a wait ended.
+/// The reason why the wait for an order ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitEnd {
     /// The order is in the expected state, or further.
     Reached,
-    /// The order ended in another state, and will not reach the expected one.
+    /// The order ended in another state, and will not reach the expected state.
     Ended,
     /// The waiting time was over.
     TimeOver,
 }
 
-/// The order that a caller waits for, and the limits of the wait.
+/// The request to wait for an order, with the target state and the time limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitRequest {
     /// The id of the order.
     pub order: OrderId,
-    /// The voucher of the order, if it is known: this saves a search.
+    /// The voucher of the order; None: the caller does not know the voucher, so that several vouchers must be searched.
     pub voucher: Option<VoucherId>,
-    /// The state that the caller waits for.
+    /// The state of the order that ends the wait.
     pub until: WaitTarget,
-    /// The time to wait at most.
+    /// The longest time to wait.
     pub wait: Duration,
 }
 
 impl WaitTarget {
-    /// Returns how a wait ends for an order in this state; None: it continues. A cancelled order is never sold again,
-    /// even if a payment arrives later.
+    /// Returns the result of the wait if the order's state ends the wait; None: the wait continues. A cancelled order
+    /// ends every wait, even if a payment arrives later.
     #[must_use]
     pub fn ends_with(self, state: OrderState, was_cancelled: bool) -> Option<WaitEnd> {
         match state {
@@ -70,11 +70,12 @@ impl WaitTarget {
     }
 }
 
-/// Reads the order until it reaches the state, has ended in another one, or the time is over. It reads at least once.
-/// Each result after which it continues is passed to `told`.
+/// Reads the order repeatedly until the order reaches the target state, the order ends in another state, or the time
+/// limit is over. Reads the order at least once. Calls `told` with the result of each read after which the wait
+/// continues.
 ///
 /// # Errors
-/// If a store did not answer the last read. A store that answers again by then is no error.
+/// If a store did not answer the last read. Earlier unanswered reads are no error.
 pub async fn wait_for_order(
     lookup: &mut OrderLookup,
     request: &WaitRequest,

@@ -8,8 +8,8 @@ use tidegate_orders::{
     order_status::RowFact,
 };
 
-/// Returns the status of these orders by MySQL alone, if it has decided about them. An id that belongs to another user
-/// or voucher is left out.
+/// Returns the status of each order that MySQL has written or refused. Orders that belong to another user or voucher in
+/// MySQL are left out.
 ///
 /// # Errors
 /// If MySQL does not answer or the tables are not ready.

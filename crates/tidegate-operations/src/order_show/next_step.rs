@@ -11,14 +11,14 @@ use tidegate_stream::EntryId;
 use super::{EntryLocation, EntryRecord, OrderQuery, OrderReport};
 use crate::dead_letters::REQUEUE_LIMIT;
 
-/// An action about an order. The caller of the operation knows the command for it.
+/// An action that the operator can take about an order. The caller of the operation formats the command for the action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NextStep {
     /// Audit the voucher with this id.
     AuditVoucher(i64),
     /// Make the entries of this consumer claimable: its process is dead.
     ClaimOf(String),
-    /// Start a worker, because none lives.
+    /// Start a worker, because no worker lives.
     StartWorker,
     /// Show the dead letter with this id.
     ShowLetter(EntryId),

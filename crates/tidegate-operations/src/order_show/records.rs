@@ -12,65 +12,68 @@ use tidegate_stream::{EntryId, readable};
 
 use super::{EntryRecord, JournalRecord, LockRecord, OrderQuery, StreamCoverage};
 
-/// Everything that was found of one order.
+/// All records of one order that were found in Redis and MySQL.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct OrderRecords {
-    /// The clock of Redis, in Unix milliseconds.
+    /// The time of the Redis clock, in Unix milliseconds.
     pub now_ms: u64,
-    /// The time within the order's id, in Unix milliseconds, if it has one.
+    /// The creation time in the order's id, in Unix milliseconds; None: the id contains no time.
     pub made_ms: Option<u64>,
-    /// The order's row in MySQL.
+    /// The row of the order in MySQL; None: MySQL has no row of the order.
     pub row: Option<OrderDetails>,
-    /// The order's refusal in MySQL.
+    /// The refusal of the order in MySQL; None: MySQL has not refused the order.
     pub refusal: Option<RefusalRow>,
-    /// The events of the order since it was placed, as they were recorded.
+    /// The events of the order that workers have recorded in MySQL.
     pub events: Vec<EventRow>,
-    /// The notes of journals about the order.
+    /// The notes about the order in journals, the Redis hashes of admitted and released orders.
     pub journal: Vec<JournalRecord>,
-    /// The entries that hold the order, newest first.
+    /// The stream entries that hold the order, newest first.
     pub entries: Vec<EntryRecord>,
-    /// The coverage, the gaps and the errors of the search.
+    /// The missing entries, the errors, and the parts of the stores that were searched for the order.
     #[serde(flatten)]
     pub search: SearchNotes,
     /// The dead letters that hold the order, newest first.
     pub letters: Vec<DeadLetterRecord>,
-    /// The dead letters that hold events of the order, as they were buried.
+    /// The dead letters that hold events of the order, in the sequence in which they were buried.
     pub buried_events: Vec<BuriedEvent>,
-    /// The vouchers that have the order's user among their buyers, of those that the order may be for.
+    /// The vouchers for which Redis lists the order's user as a buyer, among the vouchers that the order may be for.
     pub buyer_of: Vec<VoucherId>,
-    /// The lock of the order's user, if the order is in flight.
+    /// The lock that prevents two processes from handling orders of the order's user at the same time; None: no process
+    /// holds the lock, or no worker handles the order.
     pub lock: Option<LockRecord>,
 }
 
-/// The coverage, the gaps and the errors of a search for one order.
+/// The missing entries, the errors, and the parts of the stores that were searched for an order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SearchNotes {
-    /// The entries that a record names, but that are neither in the stream nor pending.
+    /// The ids of missing entries: a record of the order names the entry, but the entry is neither in the stream nor
+    /// pending.
     pub trimmed: Vec<String>,
-    /// The parts of the stores that were searched.
+    /// The parts of the stores that were searched for the order.
     #[serde(rename = "searched")]
     pub coverage: Coverage,
-    /// The errors of what could not be read.
+    /// The errors of the reads that failed.
     pub errors: Vec<String>,
 }
 
 /// The parts of the stores that were searched for an order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Coverage {
-    /// Whether MySQL was read for the order.
+    /// Whether MySQL was searched for the order.
     pub mysql: bool,
-    /// The searched part of the stream.
+    /// The part of the stream that was searched for the order.
     pub stream: StreamCoverage,
-    /// The searched part of the stream of dead letters.
+    /// The part of the stream of dead letters that was searched for the order.
     pub dead: StreamCoverage,
-    /// The number of journals that were read.
+    /// The number of journals (Redis hashes of admitted orders) that were searched for the order.
     pub journals: u64,
-    /// Whether these were the journals of all vouchers, or of the order's voucher.
+    /// Whether all journals that may name the order were searched: the journal of the order's voucher, or the journals
+    /// of all vouchers.
     pub all_journals: bool,
 }
 
 impl Coverage {
-    /// Returns whether everything in Redis was searched.
+    /// Returns whether the search covered all data in Redis that may hold the order.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.stream.complete && self.dead.complete && self.all_journals
@@ -78,13 +81,13 @@ impl Coverage {
 }
 
 impl OrderRecords {
-    /// Returns whether the records show how the order ended, or that it is still in progress.
+    /// Returns whether the records show the end of the order, or show that workers are still processing the order.
     #[must_use]
     pub fn is_explained(&self) -> bool {
         self.row.is_some() || self.refusal.is_some() || self.entries.iter().any(|entry| entry.state.is_open())
     }
 
-    /// Returns whether nothing was found of the order.
+    /// Returns whether no record of the order was found.
     #[must_use]
     pub fn is_unknown(&self) -> bool {
         self.row.is_none()
@@ -120,7 +123,7 @@ impl OrderRecords {
         vouchers
     }
 
-    /// Returns the user of the order, according to all records.
+    /// Returns the user of the order: the user in the request, or the user in the records that were found.
     #[must_use]
     pub fn user(&self, query: &OrderQuery) -> Option<UserId> {
         let mysql = self.row.as_ref().map(|it| it.row.user).or(self.refusal.as_ref().map(|it| it.user));
@@ -134,7 +137,7 @@ impl OrderRecords {
             .or_else(|| admitted.filter_map(|journal| journal.by.as_deref()?.parse().ok()).next())
     }
 
-    /// Returns the payments that still have to be refunded.
+    /// Returns the payments of the order that still have to be refunded.
     pub fn payments_due(&self) -> impl Iterator<Item = &EventRow> {
         let history =
             History { events: self.events.iter().map(EventRow::past_event).collect(), ..History::default() };

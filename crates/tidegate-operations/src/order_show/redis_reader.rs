@@ -25,16 +25,16 @@ const AT_ONCE: usize = 1_000;
 /// An entry of the stream that holds the order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct EntryRecord {
-    /// The id of the entry; its first part is the time at which it was added.
+    /// The id of the entry, which begins with the time at which the entry was added.
     pub id: EntryId,
-    /// The order that the entry holds; None: the entry was deleted or trimmed.
+    /// The order in the entry; None: the content of the entry was deleted.
     #[serde(rename = "wanted")]
     pub content: Option<EntryContent>,
-    /// The state of the entry in the consumer group.
+    /// The state of the entry in the consumer group: undelivered, pending or acknowledged.
     pub state: EntryLocation,
 }
 
-/// The state of an entry in the consumer group.
+/// The state of a stream entry in the consumer group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "is")]
 pub enum EntryLocation {
@@ -68,20 +68,21 @@ impl EntryLocation {
 /// The prefix of the name of a repair.
 const REPAIR: &str = "repair:";
 
-/// The note about the order in the journal of a voucher.
+/// The note about an order in a voucher's journal, the Redis hash of admitted and released orders.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct JournalRecord {
-    /// The voucher of the journal.
+    /// The voucher whose journal (Redis hash of orders) contains the note.
     pub voucher: VoucherId,
-    /// The action, `admit` or `release`; empty if the note cannot be parsed.
+    /// The action on the order that the note records: `admit` or `release`; empty if the note cannot be parsed.
     pub action: String,
-    /// The units by which the stock changed; negative for an admission.
+    /// The number of units by which the admission or the release of the order changed the stock in Redis; negative for
+    /// an admission.
     pub change: Option<i64>,
-    /// The user of an admission; for a release, the program that released the order.
+    /// The user of the admitted order; for a release, the program that returned the units of the order.
     pub by: Option<String>,
-    /// The time of the action, in Unix milliseconds by the clock of Redis.
+    /// The time of the order's admission or release, in Unix milliseconds by the clock of Redis.
     pub at_ms: Option<i64>,
-    /// The repair that wrote the note, `repair:<id>`; None: no repair wrote it.
+    /// The id of the repair that wrote the note, as `repair:<id>`; None: no repair wrote the note.
     pub repaired: Option<String>,
 }
 
@@ -93,40 +94,41 @@ impl JournalRecord {
         Self { voucher, action, change, by, at_ms, repaired }
     }
 
-    /// Returns whether the order was admitted, and not released since.
+    /// Returns whether the note says that Redis admitted the order, and that nobody has returned its units.
     #[must_use]
     pub fn is_admission(&self) -> bool {
         self.action == "admit"
     }
 
-    /// Returns whether the order was released.
+    /// Returns whether the note says that the order was released: its units returned to the stock.
     #[must_use]
     pub fn is_release(&self) -> bool {
         self.action == "release"
     }
 }
 
-/// The lock of a user in Redis.
+/// The lock of a user in Redis, which a worker takes before it handles an order of the user.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LockRecord {
-    /// The holder, as the lock's value names it; None: the key holds no string, so it belongs to another program.
+    /// The process that holds the lock; None: the lock's key does not hold a string, so another program wrote the key.
     pub holder: Option<String>,
-    /// The milliseconds until the lock expires; None: it never expires.
+    /// The milliseconds until the lock expires; None: the lock never expires.
     pub ends_in_ms: Option<i64>,
 }
 
-/// The part of a stream that was searched.
+/// The part of a stream that was searched for an order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct StreamCoverage {
     /// The number of entries that were read.
     pub entries: u64,
-    /// Whether everything was searched, or nothing more was necessary.
+    /// Whether the whole stream was searched, or the order was found before the end.
     pub complete: bool,
-    /// The oldest entry that was read, if the search is not complete.
+    /// The id of the oldest entry that was read. This id matters only if the search did not reach the start of the
+    /// stream.
     pub down_to: EntryId,
 }
 
-/// Reads what Redis holds of single orders.
+/// The reader of records about single orders in Redis.
 #[derive(Clone, Debug)]
 pub struct RedisOrders<'a> {
     /// The Redis store that is read.
@@ -134,10 +136,10 @@ pub struct RedisOrders<'a> {
 }
 
 impl RedisOrders<'_> {
-    /// Reads the notes about an order from the journals of these vouchers.
+    /// Reads the notes about an order in the journals (Redis hashes of admitted orders) of these vouchers.
     ///
     /// # Errors
-    /// As for every call here: if Redis does not answer, or a key has a wrong type.
+    /// If Redis does not answer, or a key has a wrong type.
     pub async fn journals(
         &self,
         vouchers: &[VoucherId],
@@ -156,10 +158,10 @@ impl RedisOrders<'_> {
         Ok(found)
     }
 
-    /// Returns the vouchers that have the user among their buyers.
+    /// Returns the vouchers for which Redis lists the user as a buyer.
     ///
     /// # Errors
-    /// As for every call here.
+    /// For the same reasons as [`RedisOrders::journals`].
     pub async fn bought(&self, vouchers: &[VoucherId], user: UserId) -> Result<Vec<VoucherId>, StreamError> {
         let mut found = Vec::new();
         for vouchers in vouchers.chunks(AT_ONCE) {
@@ -174,10 +176,10 @@ impl RedisOrders<'_> {
         Ok(found)
     }
 
-    /// Reads the lock of a user, if a process holds it.
+    /// Reads the lock of a user; None: no process holds the lock.
     ///
     /// # Errors
-    /// As for every call here.
+    /// For the same reasons as [`RedisOrders::journals`].
     pub async fn lock(&self, user: UserId) -> Result<Option<LockRecord>, StreamError> {
         let Some(key) = self.store.keys().locks(&[user]).pop() else { return Ok(None) };
         // PTTL answers -2 if there is no key, and -1 if it never expires.
@@ -195,10 +197,11 @@ impl RedisOrders<'_> {
         Ok(Some(LockRecord { holder, ends_in_ms: (left_ms >= 0).then_some(left_ms) }))
     }
 
-    /// Reads an entry, even if only a pending list names it and its content is gone. None: the entry is unknown.
+    /// Reads the stream entry with this id; None: the stream has no such entry. The result includes a pending entry
+    /// whose content was deleted.
     ///
     /// # Errors
-    /// As for every call here.
+    /// For the same reasons as [`RedisOrders::journals`].
     pub async fn entry(&self, id: EntryId) -> Result<Option<EntryRecord>, StreamError> {
         let content = self.store.inspector().entry(&self.store.inspector().names().stream, id).await?;
         match content {
@@ -212,10 +215,10 @@ impl RedisOrders<'_> {
         }
     }
 
-    /// Reads the state of an entry, and combines it with its content.
+    /// Reads the state of an entry in the consumer group, and returns this state together with the entry's content.
     ///
     /// # Errors
-    /// As for every call here.
+    /// For the same reasons as [`RedisOrders::journals`].
     pub async fn record(
         &self,
         id: EntryId,
@@ -242,11 +245,11 @@ impl RedisOrders<'_> {
         Ok(EntryRecord { id, content, state })
     }
 
-    /// Searches the stream `key` between two ids, newest first, for entries that `is_meant` accepts. It reads at most
-    /// `budget` entries, and lowers `budget` by the number that it read. It calls `seen` with the size of each page.
+    /// Searches the stream `key` between two ids, newest first, for entries that `is_meant` accepts. Reads at most
+    /// `budget` entries, and reduces `budget` by the number of read entries. Calls `seen` with the size of each page.
     ///
     /// # Errors
-    /// As for every call here.
+    /// For the same reasons as [`RedisOrders::journals`].
     pub async fn search(
         &self,
         key: &str,
@@ -280,7 +283,7 @@ impl RedisOrders<'_> {
     }
 }
 
-/// Returns whether an entry holds this order, even if its other fields cannot be read.
+/// Returns whether an entry holds this order, even if some fields of the entry cannot be parsed.
 #[must_use]
 pub fn carries(fields: &FieldNames, entry: &Entry, order: OrderId) -> bool {
     fields.id_text(entry).is_some_and(|id| id == order.to_string().as_bytes())

@@ -10,25 +10,25 @@ use super::{
     EntryLocation, EntryRecord, JournalRecord, NextStep, OrderQuery, OrderRecords, next_step::next_steps,
 };
 
-/// The report about an order: its status, everything that was found of it, and the possible actions.
+/// The report about an order: its status, all found records, and the possible actions.
 #[derive(Clone, Debug)]
 pub struct OrderReport {
-    /// The request that led to this report.
+    /// The request that this report answers.
     pub query: OrderQuery,
-    /// The records that were found of the order.
+    /// All found records of the order.
     pub records: OrderRecords,
-    /// The facts that follow from the records, and that decide the status.
+    /// The facts from the records that decide the status of the order.
     pub facts: OrderFacts,
     /// The status of the order.
     pub status: OrderStatus,
-    /// The possible actions, in the order in which to take them.
+    /// The actions that the operator can take, the first action first.
     pub next_steps: Vec<NextStep>,
-    /// Whether any worker of the fleet lives.
+    /// Whether any worker of the fleet is alive.
     pub workers_live: bool,
 }
 
 impl OrderReport {
-    /// Derives the report from these records.
+    /// Creates the report about an order from its records.
     #[must_use]
     pub fn of(query: OrderQuery, records: OrderRecords, workers_live: bool) -> Self {
         let facts = records.facts();
@@ -38,7 +38,7 @@ impl OrderReport {
         report
     }
 
-    /// Returns the status that the order has if MySQL, which could not be read, holds nothing of it.
+    /// Returns the status of the order if MySQL was not read, on the assumption that MySQL has no data about the order.
     #[must_use]
     pub fn status_without_mysql(&self) -> OrderStatus {
         OrderFacts { is_mysql_read: true, ..self.facts }.status()
@@ -53,13 +53,13 @@ struct Owner {
 }
 
 impl OrderRecords {
-    /// Returns an entry that is not acknowledged.
+    /// Returns an entry of the order that is not acknowledged.
     #[must_use]
     pub fn open_entry(&self) -> Option<&EntryRecord> {
         self.entries.iter().find(|entry| entry.state.is_open())
     }
 
-    /// Returns the entry that a worker will handle: one that is not acknowledged, and whose content exists.
+    /// Returns the stream entry that a worker will handle: an entry that is not acknowledged, and whose content exists.
     #[must_use]
     pub fn entry_to_handle(&self) -> Option<&EntryRecord> {
         let is_to_be_handled = |entry: &&EntryRecord| match entry.state {
@@ -70,13 +70,13 @@ impl OrderRecords {
         self.entries.iter().find(is_to_be_handled)
     }
 
-    /// Returns the newest entry whose content exists.
+    /// Returns the newest entry of the order, among the entries whose content still exists.
     #[must_use]
     pub fn readable_entry(&self) -> Option<&EntryRecord> {
         self.entries.iter().find(|entry| entry.content.is_some())
     }
 
-    /// Derives the facts that decide the status.
+    /// Returns the facts from the records that decide the status of the order.
     #[must_use]
     pub fn facts(&self) -> OrderFacts {
         let owner = self.owner();

@@ -19,20 +19,20 @@ const BESIDE_JOURNAL_MS: (u64, u64) = (1_000, 10_000);
 /// differ, and the id may have been allocated long before its order.
 const BESIDE_ID_MS: (u64, u64) = (60_000, 600_000);
 
-/// Follows an order through the stores that can be reached.
+/// The reader of all records of an order in the stores that are available.
 #[derive(Clone, Copy, Debug)]
 pub struct OrderReader<'a> {
-    /// The Redis store, if it can be reached.
+    /// The Redis store; None: Redis is unavailable.
     pub redis: Option<&'a RedisOrders<'a>>,
-    /// The records in MySQL, if it can be reached.
+    /// The reader of records in MySQL; None: MySQL is unavailable.
     pub mysql: Option<Records<'a>>,
-    /// The timeout of a MySQL statement.
+    /// The timeout of one MySQL statement.
     pub patience: Duration,
 }
 
 impl OrderReader<'_> {
-    /// Follows an order through both stores. `search.errors` of the result holds what could not be read. `seen` is
-    /// called with the number of entries of each page.
+    /// Reads all records of an order from both stores. `search.errors` of the result contains the errors of failed
+    /// reads. Calls `seen` with the number of entries in each page of the stream.
     pub async fn read(&self, query: &OrderQuery, seen: impl Fn(u64) + Copy) -> OrderRecords {
         let mut records = OrderRecords::default();
         self.read_mysql(query.order, &mut records).await;

@@ -50,11 +50,11 @@ impl PartitionChange {
                 let workers = self.living_workers().await?;
                 job.progress.say(&match workers.len() as u64 {
                     0 => format!(
-                        "{} to be written, and no worker lives: start one with the old list",
+                        "{} to be written, but no worker is alive: start a worker with the old list of partitions",
                         counted(open, "entry")
                     ),
                     workers => format!(
-                        "waiting until {} write {}; are they paused?",
+                        "waiting until {} write {}; check that the workers are not paused",
                         counted(workers, "worker"),
                         counted(open, "entry")
                     ),
@@ -150,8 +150,8 @@ async fn open_entries(partition: &ListedPartition) -> anyhow::Result<u64> {
 /// Explains why nothing moves while there are dead letters.
 pub(super) fn dead_letters_stay(letters: u64) -> String {
     format!(
-        "there {} {}, which would stay in the old partitions: end them first, with the old list \
-         (tidegate dead list, requeue, cancel, drop)",
+        "there {} {} in the old partitions, and the change moves no dead letters: with the old list of partitions, \
+         first requeue, cancel or drop all dead letters (tidegate dead list)",
         if letters == 1 { "is" } else { "are" },
         counted(letters, "dead letter")
     )

@@ -58,8 +58,8 @@ async fn read(partition: &ListedPartition) -> anyhow::Result<BTreeSet<String>> {
     Ok(text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default())
 }
 
-/// Moves late entries to the partition of their voucher, until it is stopped. It ends at once if no partition was ever
-/// removed, because the list does not change while a worker lives.
+/// Moves entries that arrive in streams of removed partitions to the present partition of each entry's voucher, until
+/// `stop` is cancelled. Ends at once if no partition was ever removed.
 pub async fn watch(system: System, stop: CancellationToken) {
     let mut late = None;
     for looks in 0_u64.. {
@@ -71,7 +71,7 @@ pub async fn watch(system: System, stop: CancellationToken) {
                 Ok(found) if found.retired.is_empty() => return,
                 Ok(found) => Some(found),
                 Err(error) => {
-                    tracing::debug!("cannot read the list of removed partitions: {error:#}");
+                    tracing::debug!("failed to read the list of removed partitions: {error:#}");
                     None
                 }
             };
@@ -83,7 +83,10 @@ pub async fn watch(system: System, stop: CancellationToken) {
             match late.pass().await {
                 Ok(0) => {}
                 Ok(entries) => {
-                    tracing::warn!(entries, "entries arrived in streams of removed partitions: moved");
+                    tracing::warn!(
+                        entries,
+                        "moved entries that arrived late in streams of removed partitions"
+                    );
                 }
                 Err(error) => tracing::debug!("cannot move late entries: {error:#}"),
             }
@@ -143,7 +146,7 @@ impl LateEntries {
             let pruner =
                 StreamPruner::new(&partition.redis, partition.redis.inspector().names().clone(), keep);
             if let Err(error) = pruner.run_once().await {
-                tracing::debug!("cannot prune the stream of a removed partition: {error}");
+                tracing::debug!("failed to prune the stream of a removed partition: {error}");
             }
         }
     }

@@ -22,7 +22,10 @@ pub(super) async fn take(redis: &RedisStore, job: &Job) -> anyhow::Result<LeaseG
             return Ok(lease);
         }
         if began.elapsed() > PATIENCE || job.is_stopped() {
-            bail!("another command is changing the partitions ({}): wait until it ends", key.as_str_lossy());
+            bail!(
+                "another command is changing the partitions ({}): wait until that change ends",
+                key.as_str_lossy()
+            );
         }
         sleep(ASK_EVERY).await;
     }

@@ -23,7 +23,7 @@ const REPLICATED_WITHIN: Duration = Duration::from_secs(10);
 /// The additional time for the reply.
 const MARGIN: Duration = Duration::from_secs(1);
 
-/// A partition of the old or of the new list.
+/// A partition of the old or the new partition list.
 #[derive(Clone, Debug)]
 pub struct ListedPartition {
     pub settings: SystemSettings,
@@ -31,7 +31,7 @@ pub struct ListedPartition {
 }
 
 impl ListedPartition {
-    /// Connects to the partition, or shares the connections of another one at the same place.
+    /// Connects to the partition, or shares the connections of another partition on the same server.
     pub async fn connect(
         settings: &SystemSettings,
         pools: &mut BTreeMap<String, Pool>,
@@ -51,8 +51,8 @@ impl ListedPartition {
         self.settings.partition().prefix()
     }
 
-    /// Waits until a replica, if there is one, has all that was written here. Data that could be lost in a failover
-    /// must not be removed elsewhere.
+    /// Waits until a replica has all writes of this partition. Copied data may be removed from the old partition only
+    /// after this wait, because a failover could lose the copy. Does nothing if there is no replica.
     pub async fn replicated(&self) -> anyhow::Result<()> {
         // WAIT counts the writes of its own connection.
         let (client, key) = (self.redis.pool().next().clone(), self.redis.keys().partition_list().tags());
@@ -71,15 +71,15 @@ impl ListedPartition {
             client.with_options(&options).custom(command, vec![1, within_ms]).await.context("WAIT failed")?;
         ensure!(
             replicas > 0,
-            "no replica of the partition {} has what was copied there, after {} s: nothing was removed elsewhere. Run this again \
-             when the replica is in step",
+            "no replica of the partition {} confirmed the copied sales within {} s, so no sale was removed from its \
+             old partition. Run this command again when a replica has caught up",
             self.settings.partition(),
             REPLICATED_WITHIN.as_secs()
         );
         Ok(())
     }
 
-    /// Returns all vouchers that have any key in this partition.
+    /// Returns all vouchers that have at least one key in this partition.
     pub async fn vouchers(&self) -> anyhow::Result<BTreeSet<VoucherId>> {
         let redis = &self.redis;
         let mut found = BTreeSet::new();
@@ -91,7 +91,7 @@ impl ListedPartition {
     }
 }
 
-/// The partitions of both lists.
+/// The partitions of the old and the new partition list.
 #[derive(Debug)]
 pub struct ListedPartitions {
     pub old: Vec<ListedPartition>,
@@ -111,18 +111,18 @@ impl ListedPartitions {
         Ok(partitions)
     }
 
-    /// Returns the partition that stores first that a change has begun.
+    /// Returns the partition in which a change of the list is recorded first.
     pub fn first(&self) -> &ListedPartition {
         &self.old[0]
     }
 
-    /// Returns each partition once, those of the old list first.
+    /// Returns each partition of both lists once, the partitions of the old list first.
     pub fn all(&self) -> Vec<&ListedPartition> {
         let mut seen = BTreeSet::new();
         self.old.iter().chain(&self.new).filter(|partition| seen.insert(partition.prefix())).collect()
     }
 
-    /// Returns the partition of a voucher in the new list.
+    /// Returns the partition of a voucher in the new partition list.
     pub fn of(&self, voucher: VoucherId) -> &ListedPartition {
         let own = self.new.iter().find(|partition| partition.settings.partition().owns(voucher));
         own.unwrap_or(&self.new[0])

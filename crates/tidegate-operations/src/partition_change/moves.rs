@@ -64,13 +64,13 @@ impl PartitionChange {
                 ImportReply::Imported => return Ok(()),
                 ImportReply::Incomplete => {}
                 ImportReply::IsOpen => bail!(
-                    "voucher {voucher} is on sale in the partition {} already, where it does not belong yet: \
-                     another program uses the new list",
+                    "voucher {voucher} is already on sale in its new partition {}, before the change is complete: \
+                     stop the program that uses the new list of partitions",
                     there.settings.partition()
                 ),
             }
         }
-        bail!("Redis repeatedly lost the copy of voucher {voucher}: check its memory, then run this again")
+        bail!("Redis repeatedly lost the copy of voucher {voucher}: check the memory of Redis, then retry")
     }
 
     /// Removes a sale in its old partition, only if it is complete in its new partition.
@@ -86,7 +86,7 @@ impl PartitionChange {
         match partition.redis.repairs().remove_moved(voucher).await? {
             RemoveMovedReply::Gone | RemoveMovedReply::GoneBefore => Ok(()),
             RemoveMovedReply::NotClosed => {
-                bail!("another program has opened the sale of voucher {voucher}; run this again")
+                bail!("another program has opened the sale of voucher {voucher}; run this command again")
             }
         }
     }

@@ -11,7 +11,7 @@ use crate::{
     settings::System,
 };
 
-/// The planned outcome of a change of the list.
+/// The planned outcome of a change of the partition list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PlannedChange {
@@ -30,27 +30,27 @@ pub enum PlannedChange {
 /// The plan to change the partition list.
 #[derive(Clone, Debug, Serialize)]
 pub struct ChangePlan {
-    /// The tags of the old list; empty: no partitions.
+    /// The tags of the old list; empty: the system has no partitions before the change.
     pub from: Vec<String>,
-    /// The tags of the new list; empty: no partitions.
+    /// The tags of the new list; empty: the system has no partitions after the change.
     pub to: Vec<String>,
-    /// The planned outcome of the change.
+    /// The planned outcome of the change of the list.
     pub outcome: PlannedChange,
-    /// The reason why the change would be refused.
+    /// The reason why the change would be refused; None: the change would not be refused.
     pub reason: Option<String>,
-    /// The step of a change that has begun.
+    /// The current step of a change of the list that has already begun; None: no change has begun.
     pub step: Option<ChangeStep>,
-    /// The vouchers that have keys in Redis.
+    /// The number of vouchers that have keys in Redis.
     pub vouchers: u64,
-    /// The vouchers whose keys would move.
+    /// The number of vouchers whose keys would move to another partition.
     pub moving: u64,
-    /// The entries that workers have to write first.
+    /// The number of entries that workers must write before the change.
     pub entries: u64,
-    /// The worker processes that live; they end without help.
+    /// The number of worker processes that are alive. These processes end on their own when the change begins.
     pub workers: u64,
-    /// The gates over HTTP that use the old list; they switch without help.
+    /// The number of HTTP gates that use the old list. These gates switch to the new list on their own.
     pub gates: u64,
-    /// The dead letters, which have to be ended first.
+    /// The number of dead letters, which the operator must requeue, cancel or drop before the change.
     pub dead_letters: u64,
 }
 
@@ -65,7 +65,7 @@ impl Plan for ChangePlan {
             }
             PlannedChange::WouldGoOn => Next::Ask(format!("Continue to change the partitions to {to}?")),
             PlannedChange::WouldGiveUp => {
-                Next::Ask(format!("Give up the change, open all sales, and keep {to}?"))
+                Next::Ask(format!("Cancel the change, open all sales, and keep the partitions {to}?"))
             }
         }
     }
@@ -78,17 +78,17 @@ impl From<&ChangePlan> for ChangeReport {
     }
 }
 
-/// Checks the list that a system should get.
+/// Checks whether the system can have the partition list `to`.
 ///
 /// # Errors
 /// If the list is impossible.
 pub fn check(system: &System, to: &[String]) -> Result<(), InvalidInput> {
     let tags = system.common().partition().tags().len();
     if system.partitions().len() != tags.max(1) {
-        return Err(InvalidInput("the list is about all partitions: omit --partition".to_owned()));
+        return Err(InvalidInput("the list applies to all partitions: omit --partition".to_owned()));
     }
     if to.is_empty() && system.is_on_cluster() {
-        return Err(InvalidInput("on a cluster, the names of a system need tags".to_owned()));
+        return Err(InvalidInput("a Redis Cluster needs partitions: name at least one tag".to_owned()));
     }
     match partition::wrong_tags(to).first() {
         Some(wrong) => Err(InvalidInput(format!("--to {wrong}"))),
@@ -97,7 +97,7 @@ pub fn check(system: &System, to: &[String]) -> Result<(), InvalidInput> {
 }
 
 impl PartitionChange {
-    /// Reads the state of the system, and what would move.
+    /// Reads the state of the system, and plans which vouchers would move.
     ///
     /// # Errors
     /// If a partition does not answer.
@@ -189,7 +189,7 @@ impl PartitionChange {
 /// Explains that another change is in progress, so that nothing can be done.
 pub(super) fn another_change(other: &ListChange) -> String {
     format!(
-        "a change of the partitions from {} to {} is in progress: finish it first, with stream.partitions as it was before",
+        "a change of the partitions from {} to {} is in progress: first finish it with the old value of stream.partitions",
         named_list(&other.from),
         named_list(&other.to)
     )
@@ -198,7 +198,7 @@ pub(super) fn another_change(other: &ListChange) -> String {
 /// Explains that the system has another list than the settings.
 pub(super) fn another_list(kept: &[String], own: &[String]) -> String {
     format!(
-        "the system has the partitions {}, but stream.partitions is {}",
+        "the system has the partitions {}, but the setting stream.partitions is {}",
         named_list(kept),
         named_list(own)
     )

@@ -15,7 +15,7 @@ use crate::{
     fleet_pause::{self, FleetPause},
 };
 
-/// The pause that an operator wants to end.
+/// The request of an operator to end a pause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResumeRequest {
     /// The sales that were paused together.
@@ -24,16 +24,16 @@ pub enum ResumeRequest {
     Workers,
 }
 
-/// The plan of a resume.
+/// The plan to end the pause of the workers or of all sales.
 #[derive(Clone, Debug, Serialize)]
 pub struct ResumePlan {
-    /// The pause of all workers, which would end.
+    /// The pause of all workers that would end; None: no pause of the workers would end.
     pub workers: Option<FleetPause>,
-    /// The vouchers that were paused together, and would be resumed.
+    /// The vouchers that were paused by a pause of all sales, and that would be sold again.
     pub vouchers: Vec<VoucherId>,
-    /// The vouchers that were paused individually, and stay paused.
+    /// The vouchers that operators paused one by one, and whose sales stay paused.
     pub stay_paused: Vec<VoucherId>,
-    /// The pause of all workers if the request is about sales; it stays.
+    /// The pause of all workers that continues, because the request is only about sales.
     pub workers_stay_paused: Option<FleetPause>,
 }
 
@@ -51,13 +51,13 @@ impl Plan for ResumePlan {
     }
 }
 
-/// The result for the pause of the workers.
+/// The result of ending the pause of the workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ResumedWorkers {
     /// The pause of the workers is over.
     Resumed,
-    /// There was no pause, or the request was not about it.
+    /// There was no pause, or the request did not include it.
     NotPaused,
     /// Another operator has paused the workers again in the meantime.
     Refused,
@@ -65,17 +65,17 @@ pub enum ResumedWorkers {
     Unknown,
 }
 
-/// The report of a resume.
+/// The report of ending the pause of the workers or of all sales.
 #[derive(Clone, Debug, Serialize)]
 pub struct ResumeReport {
-    /// The result for the pause of the workers.
+    /// The result of ending the pause of the workers.
     pub workers: ResumedWorkers,
-    /// The result for the vouchers that were paused together.
+    /// The results for the vouchers that were paused by a pause of all sales.
     #[serde(flatten)]
     pub changed: VoucherChanges,
-    /// The vouchers that were paused individually, and stay paused.
+    /// The vouchers that operators paused one by one, and whose sales stay paused.
     pub stay_paused: Vec<VoucherId>,
-    /// The pause of all workers if the request is about sales; it stays.
+    /// The pause of all workers that continues, because the request is only about sales.
     pub workers_stay_paused: Option<FleetPause>,
 }
 
@@ -106,7 +106,8 @@ impl From<&ResumePlan> for ResumeReport {
     }
 }
 
-/// Ends the pause of the workers or of sales. If it was stopped, run the same request again to continue.
+/// The operation that ends the pause of the workers or of all sales. If the operation was stopped, run the same request
+/// again to continue.
 #[derive(Clone, Debug)]
 pub struct Resume<'a> {
     redis: &'a RedisStore,
@@ -114,7 +115,7 @@ pub struct Resume<'a> {
 }
 
 impl<'a> Resume<'a> {
-    /// Creates a resume in this Redis.
+    /// Creates the operation that ends a pause in this Redis.
     #[must_use]
     pub fn new(redis: &'a RedisStore, request: ResumeRequest) -> Self {
         Self { redis, request }
@@ -156,7 +157,7 @@ impl<'a> Resume<'a> {
         Ok(())
     }
 
-    /// Ends the pauses of the plan.
+    /// Ends the pauses of the plan, and fills the report.
     ///
     /// # Errors
     /// If Redis does not answer.

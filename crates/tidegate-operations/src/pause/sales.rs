@@ -12,12 +12,12 @@ use tidegate_orders::{
 use super::{CHUNK, VoucherChanges};
 use crate::change::{End, Ending, Next, Plan, Report};
 
-/// The plan of a pause of all sales.
+/// The plan to pause all sales.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct SalesPausePlan {
-    /// The vouchers that would be paused.
+    /// The vouchers whose sales would be paused.
     pub running: Vec<VoucherId>,
-    /// The vouchers that are paused already, and stay as they are.
+    /// The vouchers whose sales are already paused. For these sales, nothing changes.
     pub paused_before: Vec<VoucherId>,
 }
 
@@ -31,13 +31,13 @@ impl Plan for SalesPausePlan {
     }
 }
 
-/// The report of a pause of all sales.
+/// The report of pausing all sales.
 #[derive(Clone, Debug, Serialize)]
 pub struct SalesPauseReport {
-    /// The result for the vouchers that were not paused.
+    /// The results for the vouchers whose sales this operation paused or could not pause.
     #[serde(flatten)]
     pub changed: VoucherChanges,
-    /// The vouchers that were paused already.
+    /// The vouchers whose sales were already paused.
     pub paused_before: Vec<VoucherId>,
 }
 
@@ -58,14 +58,15 @@ impl From<&SalesPausePlan> for SalesPauseReport {
     }
 }
 
-/// Pauses the sales of all vouchers. If it was stopped, run it again to continue.
+/// The operation that pauses the sales of all vouchers. If the operation was stopped, run the same request again to
+/// continue.
 #[derive(Clone, Debug)]
 pub struct SalesPause<'a> {
     redis: &'a RedisStore,
 }
 
 impl<'a> SalesPause<'a> {
-    /// Creates a pause of all sales in this Redis.
+    /// Creates the operation that pauses all sales in this Redis.
     #[must_use]
     pub fn new(redis: &'a RedisStore) -> Self {
         Self { redis }
@@ -97,7 +98,7 @@ impl<'a> SalesPause<'a> {
         Ok(plan)
     }
 
-    /// Pauses the sales that are not paused.
+    /// Pauses the sales that are not paused yet.
     ///
     /// # Errors
     /// If Redis does not answer.

@@ -11,17 +11,17 @@ use tidegate_stream::readable;
 
 use crate::change::{Next, Plan, Report};
 
-/// The change that an operator wants for the sale of a voucher.
+/// The request of an operator to pause or resume the sale of one voucher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VoucherPauseRequest {
     /// Pause the sale of this voucher.
     Pause(VoucherId),
-    /// End the pause of this sale, whether it was paused individually or together with all.
+    /// End the pause of this sale, whether it was paused individually or together with all sales.
     Resume(VoucherId),
 }
 
 impl VoucherPauseRequest {
-    /// Returns the voucher of the request.
+    /// Returns the voucher whose sale is paused or resumed.
     #[must_use]
     pub const fn voucher(self) -> VoucherId {
         match self {
@@ -30,7 +30,7 @@ impl VoucherPauseRequest {
     }
 }
 
-/// The result of the pause or resume, planned or done.
+/// The planned or actual result of pausing or resuming the sale of one voucher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum VoucherPauseOutcome {
@@ -50,19 +50,20 @@ pub enum VoucherPauseOutcome {
     NoStock,
 }
 
-/// The plan and the report of a pause or resume of one sale.
+/// The plan or the report of pausing or resuming the sale of one voucher.
 #[derive(Clone, Debug, Serialize)]
 pub struct VoucherPauseState {
-    /// The voucher of the sale.
+    /// The voucher whose sale is paused or resumed.
     pub voucher: VoucherId,
-    /// The result, planned or done.
+    /// The planned or actual result of the request.
     pub outcome: VoucherPauseOutcome,
-    /// The units left in Redis when the plan was read. None: no stock is loaded, or it cannot be read.
+    /// The number of units left in Redis when the plan was read. None: Redis has no stock of the voucher, or the stock
+    /// cannot be read.
     pub stock: Option<i64>,
-    /// The error if the stock cannot be read: the key has a wrong type.
+    /// The error if the stock cannot be read, because the key has a wrong type.
     #[serde(skip)]
     pub stock_error: Option<String>,
-    /// Whether the sale is paused together with all others.
+    /// Whether the sale is paused because an operator paused all sales.
     #[serde(skip)]
     pub is_paused_with_all: bool,
 }
@@ -91,7 +92,7 @@ impl Report for VoucherPauseState {
     }
 }
 
-/// Pauses or resumes the sale of one voucher.
+/// The operation that pauses or resumes the sale of one voucher.
 #[derive(Clone, Debug)]
 pub struct VoucherPause<'a> {
     redis: &'a RedisStore,
@@ -99,13 +100,14 @@ pub struct VoucherPause<'a> {
 }
 
 impl<'a> VoucherPause<'a> {
-    /// Creates a pause of one voucher in this Redis.
+    /// Creates the operation that pauses or resumes the sale of one voucher in this Redis.
     #[must_use]
     pub fn new(redis: &'a RedisStore, request: VoucherPauseRequest) -> Self {
         Self { redis, request }
     }
 
-    /// Reads only the stock and the pause: other faults of a voucher must not keep an operator from stopping its sale.
+    /// Reads the stock and the pause of the voucher. Unreadable data of the voucher is ignored, because it must not
+    /// prevent an operator from pausing the sale.
     ///
     /// # Errors
     /// If Redis does not answer.
@@ -130,7 +132,7 @@ impl<'a> VoucherPause<'a> {
         })
     }
 
-    /// Runs the planned pause or resume.
+    /// Pauses or resumes the sale as planned.
     ///
     /// # Errors
     /// If Redis does not answer or refuses.

@@ -8,21 +8,21 @@ use tidegate_orders::{VoucherId, scripts::ScriptError};
 use super::CHUNK;
 use crate::change::{End, Ending};
 
-/// The results for many vouchers that were paused or resumed.
+/// The results of pausing or resuming the sales of many vouchers.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct VoucherChanges {
-    /// The vouchers that were changed.
+    /// The vouchers whose sales were paused or resumed.
     pub vouchers: Vec<VoucherId>,
-    /// The vouchers that Redis refused to change.
+    /// The vouchers whose sales Redis refused to pause or resume.
     pub failed: Vec<FailedVoucher>,
 }
 
-/// A voucher that could not be changed.
+/// A voucher whose sale could not be paused or resumed.
 #[derive(Clone, Debug, Serialize)]
 pub struct FailedVoucher {
     /// The id of the voucher.
     pub voucher: VoucherId,
-    /// The error that Redis answered.
+    /// The error that Redis returned.
     pub error: String,
 }
 
@@ -63,7 +63,7 @@ impl VoucherChanges {
         Ok(End::Whole)
     }
 
-    /// Returns whether Redis refused any change.
+    /// Returns the result of the whole operation, which says whether Redis refused to pause or resume any sale.
     #[must_use]
     pub fn ending(&self) -> Ending {
         if self.failed.is_empty() { Ending::Done } else { Ending::Refused }

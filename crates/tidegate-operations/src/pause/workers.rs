@@ -10,7 +10,7 @@ use crate::{
     fleet_pause::{self, FleetPause, FleetPauseRequest},
 };
 
-/// The result of a pause of all workers, planned or done.
+/// The planned or actual result of pausing all workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WorkersPauseOutcome {
@@ -24,14 +24,14 @@ pub enum WorkersPauseOutcome {
     Refused,
 }
 
-/// The plan and the report of a pause of all workers.
+/// The plan or the report of pausing all workers.
 #[derive(Clone, Debug, Serialize)]
 pub struct WorkersPauseState {
-    /// The result, planned or done.
+    /// The planned or actual result of the request.
     pub outcome: WorkersPauseOutcome,
-    /// The pause that this one replaces. None: the workers were not paused.
+    /// The earlier pause that the new pause replaces; None: the workers were not paused.
     pub before: Option<FleetPause>,
-    /// The seconds until the new pause ends; None: it lasts until an operator resumes the workers.
+    /// The seconds until the new pause ends; None: the pause lasts until an operator resumes the workers.
     pub ends_in_s: Option<f64>,
 }
 
@@ -58,7 +58,7 @@ impl Report for WorkersPauseState {
     }
 }
 
-/// Pauses all workers of the fleet.
+/// The operation that pauses all workers of a consumer group.
 #[derive(Clone, Debug)]
 pub struct WorkersPause<'a> {
     redis: &'a RedisStore,
@@ -66,7 +66,7 @@ pub struct WorkersPause<'a> {
 }
 
 impl<'a> WorkersPause<'a> {
-    /// Creates a pause of the workers in this Redis.
+    /// Creates the operation that pauses all workers in this Redis.
     #[must_use]
     pub fn new(redis: &'a RedisStore, request: FleetPauseRequest) -> Self {
         Self { redis, request }
@@ -78,7 +78,7 @@ impl<'a> WorkersPause<'a> {
     /// If Redis does not answer, or the key does not hold a string.
     pub async fn plan(&self) -> anyhow::Result<WorkersPauseState> {
         let before = FleetPause::read(self.redis).await;
-        let before = before.context("Failed to read whether the workers are paused")?;
+        let before = before.context("Failed to read whether an operator paused the workers")?;
         let FleetPauseRequest { span, reason, .. } = &self.request;
         // A request without an end and a reason changes nothing if the current pause has no end; any other request
         // replaces it.

@@ -27,18 +27,17 @@ const BY_OPERATOR: &str = "by_operator";
 /// The entries whose orders are read in MySQL at once, before they are buried.
 const CHUNK: usize = 100;
 
-/// The request to bury pending entries.
+/// The request to bury pending entries: to move them to the dead letters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BuryRequest {
-    /// The entries that should be buried.
+    /// The pending entries to move to the dead letters.
     pub entries: PendingChoice,
-    /// The explanation that the dead letter holds.
+    /// The operator's explanation, which is stored in each dead letter.
     pub why: String,
 }
 
 impl BuryRequest {
-    /// Checks that the request does not choose all pending entries, because that is always a mistake. It needs no
-    /// store.
+    /// Checks that the request does not select all pending entries, which is always a mistake. Uses no store.
     ///
     /// # Errors
     /// If the request chooses all pending entries.
@@ -46,13 +45,13 @@ impl BuryRequest {
         if !matches!(&self.entries, PendingChoice::Filter(filter) if filter.takes_all()) {
             return Ok(());
         }
-        let message = "this would bury every pending entry: choose some, by ids, consumer, dead consumers, age, set aside, \
-                       crashes or deliveries";
+        let message = "this command would bury every pending entry: name entries, or add --consumer, --dead, \
+                       --older-than, --set-aside, --crashes or --deliveries";
         Err(InvalidInput(message.to_owned()))
     }
 }
 
-/// The pending entries that an operation is about.
+/// The pending entries that an operator has chosen: by their ids or by a filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PendingChoice {
     /// The entries with these ids.
@@ -61,34 +60,34 @@ pub enum PendingChoice {
     Filter(PendingFilter),
 }
 
-/// The plan to bury pending entries.
+/// The plan to bury pending entries: to move them to the dead letters.
 #[derive(Clone, Debug, Serialize)]
 pub struct BuryPlan {
-    /// The entries that would be buried.
+    /// The entries that would move to the dead letters.
     pub bury: Vec<PendingView>,
-    /// The entries that were chosen, but would stay.
+    /// The requested entries that would stay pending.
     pub left: Vec<RetainedEntry>,
-    /// Whether the filter matches more entries than its limit.
+    /// Whether more entries match the requested filter than the filter's limit allows.
     pub more: bool,
     /// The server from which all this was read.
     #[serde(skip)]
     source: EntrySource,
 }
 
-/// An entry that stays pending.
+/// A requested pending entry that is not buried (moved to the dead letters), with the reason.
 #[derive(Clone, Debug, Serialize)]
 pub struct RetainedEntry {
     /// The id of the entry.
     pub entry: String,
-    /// The reason why it stays.
+    /// The reason why the entry stays pending.
     pub why: RetainedReason,
 }
 
-/// The reason why an entry stays.
+/// The reason why a pending entry is not buried (moved to the dead letters).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RetainedReason {
-    /// The entry's consumer lives, or another one has claimed the entry.
+    /// The entry's consumer lives, or another consumer has claimed the entry.
     InProgress,
     /// MySQL has the order of the entry.
     Written,
@@ -109,14 +108,14 @@ impl Plan for BuryPlan {
     }
 }
 
-/// The report of a burial of pending entries.
+/// The result of burying pending entries, which moves them to the dead letters.
 #[derive(Clone, Debug, Serialize)]
 pub struct BuryReport {
-    /// The ids of the buried entries.
+    /// The ids of the entries that are dead letters now.
     pub buried: Vec<String>,
-    /// The chosen entries that stay, including those that the plan already named.
+    /// All requested entries that were not buried, so that they stay pending.
     pub left: Vec<RetainedEntry>,
-    /// Whether the filter matches more entries than its limit.
+    /// Whether more entries match the requested filter than the filter's limit allows.
     pub more: bool,
 }
 
@@ -141,7 +140,8 @@ impl From<&BuryPlan> for BuryReport {
     }
 }
 
-/// Moves pending entries to the dead letters. If it was stopped, run the same request again to continue.
+/// The operation that moves pending entries to the dead letters. If the operation was stopped, run the same request
+/// again to continue.
 #[derive(Clone, Debug)]
 pub struct PendingBurial<'a> {
     redis: &'a RedisStore,
@@ -153,7 +153,7 @@ pub struct PendingBurial<'a> {
 }
 
 impl<'a> PendingBurial<'a> {
-    /// Creates a burial in the group of these settings.
+    /// Creates the operation that buries pending entries in the group of these settings.
     ///
     /// # Errors
     /// If the request chooses all pending entries, because that is always a mistake.
@@ -168,7 +168,7 @@ impl<'a> PendingBurial<'a> {
         Ok(Self { redis, mysql, settings, request, stream, publisher })
     }
 
-    /// Reads the chosen entries, and what MySQL has decided about their orders.
+    /// Reads the chosen entries, and the status of their orders in MySQL.
     ///
     /// # Errors
     /// If a store does not answer, or the key holds no stream.
@@ -206,7 +206,7 @@ impl<'a> PendingBurial<'a> {
         Ok(plan)
     }
 
-    /// Buries the planned entries, one after the other.
+    /// Moves the entries of the plan to the dead letters, one by one.
     ///
     /// # Errors
     /// If a store does not answer.

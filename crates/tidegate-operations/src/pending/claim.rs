@@ -16,33 +16,34 @@ use crate::{
     settings::SystemSettings,
 };
 
-/// The request to make pending entries claimable for all workers.
+/// The request to make pending entries claimable, so that any worker can take them at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimRequest {
-    /// The consumers whose entries are made claimable.
+    /// The consumers whose entries are made claimable (free for any worker).
     pub consumers: ConsumerChoice,
-    /// Whether to include consumers whose process lives, and entries that were delivered only a short time ago.
+    /// Whether to include consumers whose process is alive, and entries that were delivered a short time ago.
     pub force: bool,
-    /// The time to wait until workers have claimed the entries. None: no wait.
+    /// The longest time to wait until workers have claimed the entries; None: the command does not wait.
     pub wait: Option<Duration>,
 }
 
-/// The plan to make entries claimable.
+/// The plan to make pending entries claimable, so that any worker can take them at once.
 #[derive(Clone, Debug, Serialize)]
 pub struct ClaimPlan {
-    /// The consumers that hold the entries.
+    /// The consumers whose pending entries would be made claimable (free for any worker).
     pub consumers: Vec<Consumer>,
-    /// The names that the group does not have.
+    /// The requested names for which the group has no consumer.
     pub unknown: Vec<String>,
     /// The number of pending entries that the consumers hold.
     pub pending: u64,
-    /// The consumers that hold entries and whose process lives; the request is refused unless it is forced.
+    /// The consumers that hold entries and whose process is alive. If there are any, the command refuses the request,
+    /// unless the request has `force`.
     pub living: Vec<String>,
-    /// Whether the request is forced.
+    /// Whether the request also applies to consumers whose process is alive.
     pub forced: bool,
-    /// Whether a process lives that could claim the entries.
+    /// Whether any living worker could claim the entries.
     pub workers_live: bool,
-    /// The seconds until a worker checks for claimable entries, at most.
+    /// The longest time in seconds until a worker looks for claimable entries, which any worker can take.
     pub taken_within_s: f64,
 }
 
@@ -59,50 +60,55 @@ impl Plan for ClaimPlan {
 }
 
 impl ClaimPlan {
-    /// Returns whether a living consumer prevents the change.
+    /// Returns whether the request is refused, because a consumer's process is alive.
     #[must_use]
     pub fn is_refused(&self) -> bool {
         !self.living.is_empty() && !self.forced
     }
 }
 
-/// The report of entries that were made claimable.
+/// The results of making pending entries claimable, so that any worker can take them at once.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ClaimReport {
-    /// The results for each consumer.
+    /// The results for the entries of each consumer.
     pub consumers: Vec<ClaimableEntries>,
-    /// The number of entries that were made claimable.
+    /// The number of entries that the command made claimable, so that any worker can take them at once.
     pub offered: u64,
-    /// The number of entries that stay, because they were delivered only a short time ago.
+    /// The number of entries that other workers cannot take yet, because the entries were delivered a short time ago.
     pub young: u64,
-    /// The number of entries that stay, because their content is gone.
+    /// The number of entries that were not offered to other workers, because their content was deleted.
     pub gone: u64,
-    /// The number of entries that are still claimable at the end. None: the command did not wait.
+    /// The number of entries that were offered to all workers, but that no worker has claimed at the end; None: the
+    /// command did not wait.
     pub left: Option<u64>,
-    /// Whether a process lives that could claim the entries.
+    /// Whether any living worker could claim the entries.
     pub workers_live: bool,
-    /// The seconds until a worker checks for claimable entries, at most.
+    /// The longest time in seconds until a worker looks for claimable entries, which any worker can take.
     #[serde(skip)]
     pub taken_within_s: f64,
-    /// The seconds after its delivery for which an entry stays.
+    /// The seconds after a delivery during which the command does not offer the entry to other workers.
     #[serde(skip)]
     pub young_for_s: f64,
 }
 
-/// The results for the entries of one consumer.
+/// The results of making the pending entries of one consumer claimable (free for any worker).
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ClaimableEntries {
     /// The name of the consumer.
     pub consumer: String,
-    /// The number of entries that were made claimable now.
+    /// The number of the consumer's entries that this command offered to all workers.
     pub offered: u64,
-    /// The number of entries that were claimable before, and that no worker has claimed yet.
+    /// The number of the consumer's entries that were offered to all workers before this command, and that no worker
+    /// has claimed yet.
     pub before: u64,
-    /// The number of entries that stay, because they were delivered only a short time ago.
+    /// The number of the consumer's entries that other workers cannot take yet, because the entries were delivered a
+    /// short time ago.
     pub young: u64,
-    /// The number of entries that stay, because their content is gone; a worker's scan acknowledges them.
+    /// The number of the consumer's entries that were not offered to other workers, because their content was deleted.
+    /// A worker will acknowledge such entries.
     pub gone: u64,
-    /// Whether the consumer's process lives, so that it keeps the remaining entries.
+    /// Whether the consumer's process is alive. A living consumer keeps the entries that were not offered to other
+    /// workers.
     pub lives: bool,
 }
 
@@ -135,7 +141,8 @@ impl Report for ClaimReport {
     }
 }
 
-/// Makes the entries of consumers claimable for all workers. If it was stopped, run the same request again to continue.
+/// The operation that makes pending entries of consumers claimable, so that any worker can take them at once. If the
+/// operation was stopped, run the same request again to continue.
 #[derive(Clone, Debug)]
 pub struct PendingClaim<'a> {
     redis: &'a RedisStore,
@@ -145,13 +152,13 @@ pub struct PendingClaim<'a> {
 }
 
 impl<'a> PendingClaim<'a> {
-    /// Creates the operation for the group of these settings.
+    /// Creates the operation that makes entries claimable (free for any worker) in the group of these settings.
     #[must_use]
     pub fn new(redis: &'a RedisStore, settings: &'a SystemSettings, request: ClaimRequest) -> Self {
         Self { redis, settings, request, handover: Handover::new(redis, settings) }
     }
 
-    /// Reads the consumers whose entries are to be made claimable.
+    /// Reads the consumers whose pending entries the request would offer to all workers.
     ///
     /// # Errors
     /// If Redis does not answer, or the key holds no stream.
@@ -171,7 +178,7 @@ impl<'a> PendingClaim<'a> {
         })
     }
 
-    /// Creates the report before anything is done.
+    /// Creates a report in which no entry is offered to other workers yet.
     #[must_use]
     pub fn report(&self, plan: &ClaimPlan) -> ClaimReport {
         ClaimReport {
@@ -182,7 +189,8 @@ impl<'a> PendingClaim<'a> {
         }
     }
 
-    /// Makes the entries claimable and, if requested, waits until workers have claimed them.
+    /// Offers the pending entries to all workers. If the request asks for it, also waits until workers have claimed the
+    /// entries.
     ///
     /// # Errors
     /// If Redis does not answer, or the stream or the group is missing.

@@ -7,23 +7,23 @@ use tidegate_orders::RedisStore;
 use super::{PendingFilter, PendingReader, PendingView};
 use crate::settings::SystemSettings;
 
-/// The pending entries of the group.
+/// The selected pending entries of the consumer group.
 #[derive(Clone, Debug, Serialize)]
 pub struct PendingList {
     /// The key of the stream.
     pub stream: String,
     /// The name of the consumer group.
     pub group: String,
-    /// The number of pending entries of the whole group.
+    /// The total number of pending entries in the group.
     pub pending: u64,
     /// The entries that match the filter, oldest first.
     pub entries: Vec<PendingView>,
-    /// Whether the filter matches more entries than its limit.
+    /// Whether more entries match the filter than its limit allows.
     pub more: bool,
 }
 
 impl PendingList {
-    /// Reads the entries that match `filter`.
+    /// Reads the pending entries that match `filter`.
     ///
     /// # Errors
     /// If Redis does not answer, or the key holds no stream.

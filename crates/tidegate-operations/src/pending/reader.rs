@@ -19,16 +19,16 @@ const PAGE: u16 = 1_000;
 /// The entries whose crash counts are read at once.
 const CRASHES: usize = 100;
 
-/// The entries that match a [`PendingFilter`].
+/// The pending entries that match a [`PendingFilter`].
 #[derive(Clone, Debug)]
 pub struct PendingSelection {
     /// The matching entries, oldest first.
     pub entries: Vec<PendingView>,
-    /// Whether there are more entries than the limit.
+    /// Whether more entries match the filter than its limit allows.
     pub more: bool,
 }
 
-/// Reads pending entries with their content.
+/// The reader of pending entries with their content.
 #[derive(Clone, Debug)]
 pub struct PendingReader {
     inspector: StreamInspector,
@@ -40,7 +40,7 @@ pub struct PendingReader {
 }
 
 impl PendingReader {
-    /// Reads the consumers and the time. Entries are read later, and their ages refer to this time.
+    /// Reads the consumers and the time of Redis, from which the reader later calculates the ages of entries.
     ///
     /// # Errors
     /// If Redis does not answer, or the key holds no stream.
@@ -71,7 +71,7 @@ impl PendingReader {
         &self.inspector
     }
 
-    /// Reads the entries that match the filter.
+    /// Reads the pending entries that match the filter.
     ///
     /// # Errors
     /// If Redis does not answer, or the key holds no stream.
@@ -84,7 +84,7 @@ impl PendingReader {
         let (limit, mut found) = (usize::from(filter.limit), Vec::new());
         let mut pages = self.pages(filter);
         while found.len() <= limit {
-            let page = pages.next().await.context("Failed to read the pending list")?;
+            let page = pages.next().await.context("Failed to read the pending entries list")?;
             let Some(page) = page else { break };
             progress.add(page.len() as u64);
             let page: Vec<_> = page.into_iter().filter(|pending| self.is_chosen(filter, pending)).collect();
@@ -95,13 +95,17 @@ impl PendingReader {
         Ok(PendingSelection { entries: self.with_payloads(found).await?, more })
     }
 
-    /// Reads one entry; None: it is not pending.
+    /// Reads one pending entry; None: the entry is not pending.
     ///
     /// # Errors
     /// As for [`PendingReader::select`].
     pub async fn one(&self, id: EntryId) -> anyhow::Result<Option<PendingView>> {
-        let pending =
-            self.inspector.group().pending_entry(id).await.context("Failed to read the pending list")?;
+        let pending = self
+            .inspector
+            .group()
+            .pending_entry(id)
+            .await
+            .context("Failed to read the pending entries list")?;
         Ok(self.with_payloads(pending.into_iter().collect()).await?.pop())
     }
 
@@ -130,7 +134,7 @@ impl PendingReader {
         let Some(least) = filter.crashes else { return Ok(page) };
         let ids: Vec<EntryId> = page.iter().map(|pending| pending.id).collect();
         let crashes = self.inspector.group().crashes(&ids).await;
-        let crashes = crashes.context("Failed to read the crashes of entries")?;
+        let crashes = crashes.context("Failed to read the crash counts of entries")?;
         let died = page.into_iter().zip(crashes).filter(|(_, crashes)| *crashes >= least);
         Ok(died.map(|(pending, _)| pending).collect())
     }

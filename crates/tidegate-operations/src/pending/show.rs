@@ -8,7 +8,7 @@ use tidegate_stream::EntryId;
 use super::{PendingReader, PendingView};
 use crate::settings::SystemSettings;
 
-/// The state of an entry in the consumer group.
+/// The state of a stream entry in the consumer group, such as pending or acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EntryState {
@@ -22,24 +22,24 @@ pub enum EntryState {
     NotThere,
 }
 
-/// An entry with all its fields.
+/// A stream entry with all its fields and its state.
 #[derive(Clone, Debug, Serialize)]
 pub struct ShownEntry {
-    /// The state of the entry.
+    /// The state of the entry in the consumer group.
     pub state: EntryState,
-    /// The pending entry; None if it is not pending.
+    /// The values of the entry in the pending entries list; None: the entry is not pending.
     pub entry: Option<PendingView>,
-    /// The fields of the entry as they are; bytes that are not UTF-8 are replaced.
+    /// The unchanged fields of the entry. Only bytes that are not UTF-8 are replaced.
     pub fields: Vec<(String, String)>,
-    /// The text of the heartbeat of the consumer's process.
+    /// The text that the consumer's process writes as its heartbeat; None: the process has no heartbeat.
     pub process: Option<String>,
-    /// Whether a process lives that could claim the entry.
+    /// Whether any living worker could claim the entry.
     #[serde(skip)]
     pub workers_live: bool,
 }
 
 impl ShownEntry {
-    /// Reads the entry with this `id`.
+    /// Reads the entry with this `id` from the stream and the pending entries list.
     ///
     /// # Errors
     /// If Redis does not answer, or the key holds no stream.

@@ -15,10 +15,10 @@ use crate::{
 /// The orders that are named one by one, at most.
 const MOST_NAMED: usize = 20;
 
-/// The report of ended unpaid orders.
+/// The report of cancelling the unpaid orders of a voucher.
 #[derive(Clone, Debug)]
 pub struct ReleaseReport {
-    /// The voucher of the orders.
+    /// The voucher whose unpaid orders were cancelled.
     pub voucher: VoucherId,
     /// The counts of the events for which the command no longer waits.
     settled: ReleaseCounts,
@@ -28,26 +28,26 @@ pub struct ReleaseReport {
     pub(super) in_progress: Vec<SentEvent>,
     /// Whether some orders got no event, because workers record nothing, or because the command was stopped.
     pub(super) is_cut_short: bool,
-    /// Whether a living worker reads the stream. None: this was not checked, because no event was left unrecorded.
+    /// Whether a living worker reads the stream. None: this was not checked, because all events are recorded.
     pub workers_live: Option<bool>,
 }
 
-/// The events, counted by their outcome.
+/// The numbers of cancellation events that were appended, by outcome.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ReleaseCounts {
-    /// The events that cancelled their orders.
+    /// The number of events that cancelled their orders.
     pub applied: u64,
-    /// The events of orders that were cancelled already.
+    /// The number of events whose orders were cancelled already.
     pub unchanged: u64,
-    /// The events that could not end their orders, by reason.
+    /// The number of events that could not cancel their orders, for each reason.
     pub rejected: BTreeMap<&'static str, u64>,
-    /// The events that are in the stream, and not recorded yet.
+    /// The number of events that are in the stream, but that no worker has recorded yet.
     pub not_recorded: u64,
-    /// The events that may be in the stream: Redis did not confirm them.
+    /// The number of events that may or may not be in the stream, because Redis did not confirm them.
     pub unknown: u64,
-    /// The events that Redis refused.
+    /// The number of events that Redis refused to append.
     pub not_appended: u64,
-    /// The units that were released.
+    /// The number of units that the cancellations returned to the stock.
     pub units: i64,
 }
 
@@ -69,7 +69,7 @@ impl ReleaseCounts {
 }
 
 impl ReleaseReport {
-    /// Creates the report before anything is appended.
+    /// Creates a report in which no event is appended yet.
     #[must_use]
     pub fn new(plan: &ReleasePlan) -> Self {
         Self {
@@ -82,7 +82,7 @@ impl ReleaseReport {
         }
     }
 
-    /// Returns the counts of all events.
+    /// Returns the numbers of cancellation events by outcome.
     #[must_use]
     pub fn counts(&self) -> ReleaseCounts {
         let mut counts = self.settled.clone();
@@ -90,13 +90,13 @@ impl ReleaseReport {
         counts
     }
 
-    /// Returns the first events that did not end their orders.
+    /// Returns the first events that did not cancel their orders.
     pub fn first(&self) -> impl Iterator<Item = &SentEvent> {
         let in_progress = self.in_progress.iter().filter(|sent| !is_plain(sent));
         self.first.iter().chain(in_progress).take(MOST_NAMED)
     }
 
-    /// Returns whether some orders got no event.
+    /// Returns whether the operation stopped before it had appended an event for each order.
     #[must_use]
     pub fn is_cut_short(&self) -> bool {
         self.is_cut_short
@@ -172,6 +172,6 @@ impl Report for ReleaseReport {
     }
 
     fn torn(&self) -> &'static str {
-        "events with the outcome unknown may be in the stream or not; it is harmless to append them again"
+        "events whose outcome is unknown may or may not be in the stream; it is harmless to append them again"
     }
 }

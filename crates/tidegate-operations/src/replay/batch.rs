@@ -22,13 +22,13 @@ use super::{ReplayOutcomes, ReplayReport, ReplayRequest, ReplaySource};
 use crate::{Stores, entry_source::EntrySource, settings::SystemSettings};
 
 /// The reason why an entry is left.
-const HELD: &str = "another process holds its user's lock, its voucher's row or a key of its voucher, or a living worker \
-                    has it in progress";
+const HELD: &str = "another process holds a lock, a row or a key that this order needs, or a living worker \
+                    is processing the entry";
 const LOST: &str =
-    "MySQL lacks its order, or the end of an earlier one: `tidegate reconcile --repair` brings that back";
+    "MySQL lacks the order, or the event that ended an earlier order: run `tidegate reconcile --repair`";
 
-const BEHIND: &str = "an older entry of its order is not done: it is left, or the replay begins after it and no worker \
-                      has read it";
+const BEHIND: &str = "an older entry of the same order is not written: the replay left that entry; or the replay \
+                      begins after that entry, and no worker has read that entry";
 
 /// The time for which Redis keeps the key with which replicas are asked.
 const LEASE: Duration = Duration::from_secs(10);

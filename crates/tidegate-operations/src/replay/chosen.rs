@@ -6,24 +6,25 @@ use tokio_util::sync::CancellationToken;
 use super::{ReplayOutcomes, ReplayPlan, ReplayReport, ReplayRequest, ReplaySource, batch::BatchRunner};
 use crate::{Stores, entry_source::EntrySource, selection::EntryFilter};
 
-/// Replays entries that another operation chose. It publishes their results even if they were published before.
+/// The operation that replays the entries that another operation has chosen: writes their orders to MySQL again, and
+/// publishes their results.
 #[derive(Debug)]
 pub struct ChosenEntries {
     runner: BatchRunner,
     request: ReplayRequest,
 }
 
-/// The outcome of chosen entries.
+/// The outcome of replaying chosen entries.
 #[derive(Debug)]
 pub struct ChosenOutcome {
-    /// The counts of the outcomes, with the entries that an operator should check.
+    /// The number of entries with each outcome, and the entries that an operator should check.
     pub outcomes: ReplayOutcomes,
-    /// Whether the run was stopped before all entries were replayed.
+    /// Whether the replay was stopped before all entries were replayed.
     pub is_stopped: bool,
 }
 
 impl ChosenEntries {
-    /// Creates a replay of chosen entries. The entries are read from `source`.
+    /// Creates the replay of entries that another operation has chosen. Their content is read from `source`.
     ///
     /// # Errors
     /// If a store cannot be reached.
@@ -40,8 +41,8 @@ impl ChosenEntries {
         Ok(Self { runner: BatchRunner::open(stores, source, &request).await?, request })
     }
 
-    /// Replays a batch in its order; entries of one order must be in the order of their ids. Entries whose users or
-    /// vouchers are held by other processes are retried for a while.
+    /// Replays a batch of entries in the given sequence, in which the entries of one order must be sorted by id. If
+    /// another process locks a user or a voucher, retries the entry for some time.
     ///
     /// # Errors
     /// If a store does not answer; it is harmless to replay the same entries again.

@@ -13,46 +13,48 @@ use crate::change::{Ending, Report};
 /// The entries that are named one by one, at most.
 const MOST_REMARKS: usize = 20;
 
-/// The entries, counted by their outcome.
+/// The number of replayed entries with each outcome.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ReplayCounts {
-    /// The number of all entries.
+    /// The total number of entries in the replay.
     pub entries: u64,
-    /// The entries whose orders were in MySQL before.
+    /// The number of entries whose orders were already in MySQL.
     pub already_there: u64,
-    /// The entries whose orders were written.
+    /// The number of entries whose orders were written to MySQL now.
     pub created: u64,
-    /// The entries whose orders were refused.
+    /// The number of entries whose orders were refused now.
     pub refused: u64,
-    /// The entries whose orders were refused before.
+    /// The number of entries whose orders were already refused.
     pub refused_before: u64,
-    /// The entries whose orders were released without having been written; these entries were not replayed.
+    /// The number of entries whose orders were released (units returned to the stock) before they were written. These
+    /// entries were not replayed.
     pub released: u64,
-    /// The entries that hold events which were recorded now.
+    /// The number of entries with events that were recorded now.
     pub events: u64,
-    /// The entries that hold events which were recorded before.
+    /// The number of entries with events that were already recorded.
     pub events_before: u64,
-    /// The entries that can never be written, were pending, and are dead letters now.
+    /// The number of pending entries that can never be written, and that are dead letters now.
     pub buried: u64,
-    /// The entries that can never be written and are not pending; nothing is done about them.
+    /// The number of entries that can never be written and that are not pending, so that the replay does not change
+    /// them.
     pub dead: u64,
-    /// The entries that could not be written now, and that a living worker has in progress or has set aside, so that no
-    /// other process buries them. Only in a plan; those that the worker keeps to the end are left.
+    /// The number of entries that cannot be written now, and that a living worker is processing or will try again
+    /// later. A plan counts them here. A run counts them in [`ReplayReport::left`].
     pub in_progress: u64,
 }
 
-/// An entry that an operator should check.
+/// A replayed entry that an operator should check, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct EntryWarning {
     /// The id of the entry.
     pub entry: EntryId,
-    /// The outcome of the entry.
+    /// The outcome of the entry in the replay.
     pub what: WarningKind,
-    /// The reason for the outcome.
+    /// The reason for the entry's outcome.
     pub why: String,
 }
 
-/// The outcome of an entry that an operator should check.
+/// The outcome of a replayed entry because of which an operator should check the entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WarningKind {
@@ -66,10 +68,10 @@ pub enum WarningKind {
     Left,
 }
 
-/// The outcomes of entries, with those that an operator should check.
+/// The number of replayed entries with each outcome, and the entries that an operator should check.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ReplayOutcomes {
-    /// The counts of all outcomes.
+    /// The number of entries with each outcome.
     #[serde(flatten)]
     pub counts: ReplayCounts,
     /// The first entries that an operator should check.
@@ -92,12 +94,12 @@ impl ReplayOutcomes {
 
     pub(super) fn add_released(&mut self, id: EntryId) {
         self.add(|counts| &mut counts.released);
-        self.remark(id, WarningKind::Released, "its unit was released, so it is not replayed");
+        self.remark(id, WarningKind::Released, "the order was released, so its entry is not replayed");
     }
 
     pub(super) fn add_dead(&mut self, id: EntryId, DeadLetterReason { reason, error }: &DeadLetterReason) {
         self.add(|counts| &mut counts.dead);
-        let why = format!("{reason}: {error}; it is not pending, so it is not buried");
+        let why = format!("{reason}: {error}; the entry is not pending, so it does not become a dead letter");
         self.remark(id, WarningKind::Dead, why);
     }
 
@@ -107,25 +109,24 @@ impl ReplayOutcomes {
         DeadLetterReason { reason, error }: &DeadLetterReason,
     ) {
         self.add(|counts| &mut counts.in_progress);
-        let why = format!(
-            "{reason}: {error}; a living worker has it in progress, so a replay waits for that worker"
-        );
+        let why =
+            format!("{reason}: {error}; a living worker is processing the entry, so wait for this worker");
         self.remark(id, WarningKind::InProgress, why);
     }
 }
 
-/// The report of a replay.
+/// The report of a replay of entries.
 #[derive(Clone, Debug, Serialize)]
 pub struct ReplayReport {
     /// The name of the stream, or the path of the file.
     pub source: String,
-    /// The outcomes of the entries.
+    /// The number of entries with each outcome, and the entries that an operator should check.
     #[serde(flatten)]
     pub outcomes: ReplayOutcomes,
-    /// The number of entries that are not done: other processes hold their users, their vouchers or the entries
-    /// themselves for too long, or Redis refuses a dead letter.
+    /// The number of entries that were not replayed, because other processes locked the users, vouchers or entries for
+    /// too long, or because Redis refused a dead letter.
     pub left: u64,
-    /// The number of entries that were pending in the group and are acknowledged now, without buried ones.
+    /// The number of pending entries that the replay acknowledged, without the buried entries.
     pub acknowledged: u64,
     #[serde(skip)]
     request: ReplayRequest,
@@ -145,7 +146,7 @@ pub struct ReplayReport {
 }
 
 impl ReplayReport {
-    /// Creates the report before anything is replayed.
+    /// Creates a report in which no entry is replayed yet.
     #[must_use]
     pub fn new(plan: &ReplayPlan) -> Self {
         Self {
@@ -162,8 +163,8 @@ impl ReplayReport {
         }
     }
 
-    /// Returns the request that continues this replay. For an unsorted file, it is the whole file, because finished
-    /// entries are found done.
+    /// Returns the request that continues this replay. For an unsorted file, the new request covers the whole file,
+    /// because a new replay recognizes finished entries.
     #[must_use]
     pub fn rest(&self) -> ReplayRequest {
         // An entry that other processes held comes first; entries after it that were replayed since are found done.

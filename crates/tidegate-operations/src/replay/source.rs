@@ -18,7 +18,7 @@ use crate::{
 /// The bytes that are read of a file at once, up to the end of a line: one line may be a megabyte.
 const PAGE_BYTES: u64 = 4 << 20;
 
-/// The source of the entries.
+/// The source of a replay: the stream or a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReplaySource {
     /// The stream, whose pending entries are settled.
@@ -85,7 +85,7 @@ impl FileReader {
         let about = fs::metadata(path).with_context(|| format!("Failed to open {}", path.display()))?;
         if !about.is_file() {
             return Err(InvalidInput(format!(
-                "{} is not a regular file, but it has to be read twice",
+                "{} is not a regular file: a replay reads its file twice, so a pipe cannot be used",
                 path.display()
             ))
             .into());

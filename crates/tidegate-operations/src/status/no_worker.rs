@@ -27,9 +27,9 @@ const MOST_VOUCHERS: u32 = 1_000;
 /// with its data.
 const REAPPEARS_WITHIN: Duration = Duration::from_millis(1_500);
 /// The advice if no worker is alive.
-const ADVICE: &str = "start one: tidegate worker; see docs/runbook/nothing-is-written.md";
+const ADVICE: &str = "start a worker (tidegate worker); see docs/runbook/nothing-is-written.md";
 
-/// Whether any sale is open for callers.
+/// Whether any sale is open, so that users can buy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OpenSale {
     /// This voucher can be bought, and perhaps others.
@@ -41,7 +41,7 @@ pub enum OpenSale {
 }
 
 impl OpenSale {
-    /// Finds a voucher with an open sale among these.
+    /// Returns the first of these vouchers whose sale is open, so that users can buy.
     pub fn among<'a>(
         sales: impl Iterator<Item = (&'a VoucherRow, Option<SaleInRedis>)>,
         now_ms: i64,
@@ -51,8 +51,8 @@ impl OpenSale {
     }
 }
 
-/// Checks whether any worker is alive, and if not, how serious that is. None: one is alive. `mysql` is None while MySQL
-/// is unavailable. If no worker is found, it waits up to half of `within`, and checks again.
+/// Checks whether any worker is alive; None: a worker is alive. Otherwise, waits up to half of `within`, checks again,
+/// and returns a warning or an error. `mysql` is None while MySQL is unavailable.
 ///
 /// # Errors
 /// If Redis does not answer, or does not allow SCAN.
@@ -80,7 +80,7 @@ pub async fn check(
     Ok(Some(judge(stream, &OpenSale::among(sales, Timestamp::now().as_millisecond()))))
 }
 
-/// Returns whether any worker process has a heartbeat, even if it has read nothing yet.
+/// Returns whether any worker process has a heartbeat, even if the worker has not read any entry yet.
 ///
 /// # Errors
 /// As for [`check`].
@@ -91,13 +91,14 @@ pub async fn is_any_alive(redis: &RedisStore, stream: &StreamView) -> anyhow::Re
     let has_sign_of_life = work_in_progress::has_sign_of_life(redis).await;
     has_sign_of_life.with_context(|| {
         format!(
-            "Failed to search for living workers (keys {}); if Redis answers NOPERM, give this user +scan",
+            "Failed to search for heartbeats of workers (keys {}); if Redis answers NOPERM, give Tidegate's user +scan",
             redis.keys().fleet().heartbeat("*").as_str_lossy()
         )
     })
 }
 
-/// Judges how serious it is that no worker is alive.
+/// Returns the warning or the error that no worker is alive. The result is an error if a sale is open or an entry
+/// waits.
 #[must_use]
 pub fn judge(stream: &StreamView, open: &OpenSale) -> Finding {
     let are = |count: u64| if count == 1 { "is" } else { "are" };
@@ -116,11 +117,10 @@ pub fn judge(stream: &StreamView, open: &OpenSale) -> Finding {
     let needs: Vec<String> = needs.into_iter().flatten().collect();
     let (level, why) = match (needs.is_empty(), open) {
         (false, _) => (Level::Error, format!(", and {}", needs.join(", "))),
-        (true, OpenSale::Unknown) => (
-            Level::Warning,
-            "; it is unknown whether a sale is open, because MySQL does not answer".to_owned(),
-        ),
-        (true, _) => (Level::Warning, "; no sale is open, and nothing waits".to_owned()),
+        (true, OpenSale::Unknown) => {
+            (Level::Warning, "; MySQL does not answer, so it is unknown whether a sale is open".to_owned())
+        }
+        (true, _) => (Level::Warning, "; no sale is open, and no entry waits".to_owned()),
     };
     Finding {
         store: "redis",

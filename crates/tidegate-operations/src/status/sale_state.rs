@@ -4,17 +4,17 @@
 use serde::Serialize;
 use tidegate_orders::{RedisStore, VoucherId, records::vouchers::VoucherRow, sale, scripts::Pause};
 
-/// The sale of a voucher as Redis has it.
+/// The sale of a voucher, as it is stored in Redis.
 #[derive(Clone, Copy, Debug)]
 pub struct SaleInRedis {
-    /// The units left; None: no stock is loaded.
+    /// The number of units left in Redis; None: Redis has no stock of the voucher.
     pub stock: Option<i64>,
-    /// Whether an operator paused the sale; None: this cannot be read.
+    /// Whether an operator paused the sale; None: the pause cannot be read.
     pub is_paused: Option<bool>,
 }
 
 impl SaleInRedis {
-    /// Reads the sales of these vouchers, in the same order.
+    /// Reads the sales of these vouchers from Redis, and returns one sale for each voucher, in the given sequence.
     ///
     /// # Errors
     /// If Redis does not answer.
@@ -27,7 +27,7 @@ impl SaleInRedis {
     }
 }
 
-/// The state of a voucher's sale.
+/// The state of the sale of a voucher, such as on, paused or over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SaleState {
@@ -43,14 +43,15 @@ pub enum SaleState {
     NotBegun,
     /// The sale window is over.
     Over,
-    /// The voucher is delisted: its sale is over for good.
+    /// The voucher is delisted: its sale has ended forever.
     Delisted,
     /// Redis is unavailable, or a key of the voucher cannot be read.
     Unknown,
 }
 
 impl SaleState {
-    /// Derives the state from the row in MySQL, the sale in Redis, and the time in Unix milliseconds.
+    /// Returns the state of a sale, from the row in MySQL, the sale in Redis, and the current time in Unix
+    /// milliseconds.
     #[must_use]
     pub fn of(row: &VoucherRow, redis: Option<SaleInRedis>, now_ms: i64) -> Self {
         if row.delisted_ms.is_some() {
@@ -70,7 +71,7 @@ impl SaleState {
         }
     }
 
-    /// Returns the words for this state in tables.
+    /// Returns the words that stand for the state of a sale in tables.
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {

@@ -12,7 +12,7 @@ use tidegate_orders::{
 use super::VoucherStores;
 use crate::change::{Ending, Next, Plan, Report};
 
-/// The outcome of a delisting, planned or done.
+/// The planned or actual result of delisting a voucher, which ends its sale permanently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DelistOutcome {
@@ -38,20 +38,20 @@ impl DelistOutcome {
     }
 }
 
-/// The plan and the report of a delisting.
+/// The plan or the report of delisting a voucher, which ends its sale permanently.
 #[derive(Clone, Debug, Serialize)]
 pub struct DelistState {
     /// The id of the voucher.
     pub voucher: VoucherId,
-    /// The result, planned or done.
+    /// The planned or actual result of the delisting.
     pub outcome: DelistOutcome,
-    /// The units left in Redis when the plan was read. They cannot be sold after the delisting.
+    /// The number of units left in Redis when the plan was read. After the delisting, nobody can buy these units.
     pub redis_stock: Option<i64>,
-    /// The orders in MySQL that were not cancelled when the plan was read.
+    /// The number of orders in MySQL that were not cancelled when the plan was read.
     pub orders: i64,
-    /// Whether Redis has keys of the voucher. Workers remove them some time after the delisting.
+    /// Whether Redis has keys of the voucher. Workers remove these keys some time after the delisting.
     pub has_keys: bool,
-    /// The unfinished change of the voucher's stock.
+    /// The change of the voucher's stock that is not finished; None: no change is unfinished.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub open: Option<Box<StockChange>>,
 }
@@ -61,7 +61,7 @@ impl Plan for DelistState {
         match self.outcome {
             outcome if outcome.is_refused() => Next::Refused,
             DelistOutcome::WouldDelist => {
-                Next::Ask(format!("End the sale of voucher {} for good?", self.voucher))
+                Next::Ask(format!("End the sale of voucher {} forever?", self.voucher))
             }
             DelistOutcome::WouldComplete => Next::Go,
             _ => Next::NothingToDo,
@@ -79,7 +79,7 @@ impl Report for DelistState {
     }
 }
 
-/// Reads the voucher in both stores, and changes nothing.
+/// Reads the voucher from Redis and MySQL, plans the delisting, and changes nothing.
 ///
 /// # Errors
 /// If a store does not answer.
@@ -98,11 +98,12 @@ pub async fn plan(stores: &VoucherStores, voucher: VoucherId) -> anyhow::Result<
         Some(Some(_)) if has_sale && sale.delisted_ms.is_none() => DelistOutcome::WouldComplete,
         Some(Some(_)) => DelistOutcome::DelistedBefore,
     };
-    let orders = orders.context("Failed to count its orders")?;
+    let orders = orders.context("Failed to count the orders of the voucher")?;
     Ok(DelistState { voucher, outcome, redis_stock: sale.stock, orders, has_keys: sale.has_keys(), open })
 }
 
-/// Ends the sale: first in the row, then in the keys. If it fails, call it again to complete the delisting.
+/// Ends the sale permanently: first in the row of MySQL, then in the keys of Redis. If the call fails, call it again to
+/// complete the delisting.
 ///
 /// # Errors
 /// If a store does not answer.
@@ -118,7 +119,8 @@ pub async fn run(stores: &VoucherStores, plan: DelistState) -> anyhow::Result<De
         return Ok(DelistState { outcome, open, ..plan });
     }
     let reply = stores.redis.sales().delist(voucher).await;
-    let reply = reply.context("Failed to end the sale in Redis; it is delisted in MySQL: run this again")?;
+    let reply =
+        reply.context("Failed to end the sale in Redis, but MySQL has ended it: run this command again")?;
     let outcome = match outcome {
         DelistOutcome::WouldComplete => DelistOutcome::Completed,
         _ => DelistOutcome::Delisted,

@@ -21,27 +21,27 @@ use super::VoucherStores;
 use crate::change::{Ending, Next, Plan, Report};
 pub use shown::{NotShown, show, show_all};
 
-/// A change of the limits of a voucher or a campaign.
+/// The request to change the limits of a voucher or a campaign.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitRequest {
     /// The voucher or the campaign whose limits change.
     pub owner: LimitOwner,
-    /// The change of its rules.
+    /// The change of the limits: a limit to set, or the name of a limit to remove.
     pub change: RuleChange,
-    /// The operator who wants the change.
+    /// The operator who changes the limits.
     pub by: String,
-    /// The rate as it was typed, such as `10/1s`.
+    /// The rate as the operator typed it, such as `10/1s`; None: the limit is not a rate.
     pub rate: Option<String>,
 }
 
-/// A new limit, which has no number yet.
+/// A new limit that has no number in MySQL yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewLimit {
-    /// The name of the limit in refusals.
+    /// The name of the limit, which a refusal shows to the caller.
     pub name: SubjectName,
-    /// The subject that the limit counts by.
+    /// The kind of subject by which the limit counts orders, such as a device or an address.
     pub subject: Subject,
-    /// The window and the maximum of the limit.
+    /// The time window and the maximum of the limit.
     pub kind: RuleKind,
 }
 
@@ -51,26 +51,26 @@ impl From<NewLimit> for RuleChange {
     }
 }
 
-/// A limit in the form for people and programs.
+/// A limit on orders with values that people and programs can read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ShownRule {
-    /// The number of this definition; None: it gets one when it is set.
+    /// The number that MySQL gave to this version of the limit; None: the limit is not set yet.
     pub number: Option<u32>,
-    /// The name of the limit.
+    /// The name of the limit, which a refusal shows to the caller.
     pub name: String,
-    /// The subject that the limit counts by.
+    /// The kind of subject by which the limit counts orders, such as a device or an address.
     pub subject: String,
-    /// The window: `order`, `sale`, `day`, `month`, `rate`, or a number of seconds.
+    /// The time window in which the limit counts: `order`, `sale`, `day`, `month`, `rate`, or a number of seconds.
     pub window: String,
-    /// The offset of days and months from UTC, in seconds to the east.
+    /// The time zone of the limit's days and months, in seconds east of UTC.
     pub offset_s: i32,
-    /// The maximum of orders; for a rate, the orders that may come at once.
+    /// The highest number of orders in the window; for a rate, the number of orders that may come at the same time.
     pub orders: Option<u32>,
-    /// The maximum of units in the window.
+    /// The highest number of units in the window.
     pub units: Option<u32>,
-    /// The microseconds from one admission to the next, for a rate.
+    /// The microseconds between two orders that the rate admits; None: the limit is not a rate.
     pub period_us: Option<u32>,
-    /// The rate as it is typed, such as `10/1s`.
+    /// The rate as an operator types it, such as `10/1s`; None: the limit is not a rate.
     pub rate: Option<String>,
 }
 
@@ -109,7 +109,7 @@ fn rate_text(period_us: u32) -> String {
     typed.unwrap_or_else(|| format!("1/{}ms", period_us / 1000))
 }
 
-/// The outcome of a change of limits, planned or done.
+/// The planned or actual result of a change of limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LimitOutcome {
@@ -125,17 +125,17 @@ pub enum LimitOutcome {
     Refused,
 }
 
-/// The reason why limits are not changed.
+/// The reason why a change of limits is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LimitRefusal {
     /// The owner has no limit of this name.
-    #[error("it has no limit of this name")]
+    #[error("there is no limit of this name")]
     NoSuchLimit,
     /// No voucher is in the campaign.
-    #[error("no voucher is in it; see docs/buying-limits.md")]
+    #[error("the campaign has no vouchers; see docs/buying-limits.md")]
     NoSuchCampaign,
     /// There would be too many rules, and every admission has to check each rule.
-    #[error("it and its campaign would have {rules} limits together, and {MOST_RULES} are the most")]
+    #[error("a voucher and its campaign may have {MOST_RULES} limits together, but would have {rules}")]
     TooMany {
         /// The number of rules that there would be.
         rules: usize,
@@ -151,25 +151,24 @@ impl Serialize for LimitRefusal {
     }
 }
 
-/// The plan or the report of a change of limits.
+/// The plan or the report of a change of the limits of a voucher or a campaign.
 #[derive(Clone, Debug, Serialize)]
 pub struct LimitChange {
     /// The owner of the limits: `voucher:7` or `campaign:5`.
     #[serde(serialize_with = "owner_text")]
     pub owner: LimitOwner,
-    /// The outcome, planned or done.
+    /// The planned or actual result of the change.
     pub outcome: LimitOutcome,
-    /// The reason why the change is refused.
+    /// The reason why the change is refused; None: the change is not refused.
     #[serde(rename = "reason")]
     pub refusal: Option<LimitRefusal>,
-    /// The limits that apply now; in a plan, those after the change.
+    /// The limits of the voucher or the campaign; in a plan, the limits after the change.
     pub limits: Vec<ShownRule>,
-    /// The callers that are refused from then on, and were not before.
+    /// The producers whose requests would be refused only because of the change.
     pub refused_from_now_on: Vec<String>,
-    /// Whether Redis offers a voucher of these limits, or will offer it at its time, so that the change affects callers
-    /// at once.
+    /// Whether Redis sells a voucher with these limits, now or later, so that the change affects buyers at once.
     pub is_on_sale: bool,
-    /// Whether a user may hold several orders, 31 at most.
+    /// Whether a user may have several uncancelled orders for one voucher, at most 31.
     pub slots: bool,
     #[serde(skip)]
     request: LimitRequest,
@@ -180,7 +179,7 @@ fn owner_text<S: Serializer>(owner: &LimitOwner, serializer: S) -> Result<S::Ok,
 }
 
 impl LimitChange {
-    /// Returns the request of the change.
+    /// Returns the request that led to this change of limits.
     #[must_use]
     pub const fn request(&self) -> &LimitRequest {
         &self.request
@@ -241,17 +240,17 @@ impl Report for LimitChange {
     }
 
     fn torn(&self) -> &'static str {
-        "MySQL may have the change and Redis not: run the same command again to complete it"
+        "MySQL may have the change while Redis does not: run the same command again to complete the change"
     }
 }
 
-/// Formats an owner of limits, such as `voucher 7` or `campaign 5`.
+/// Formats the owner of limits for people: `voucher 7` or `campaign 5`.
 #[must_use]
 pub fn spoken(owner: LimitOwner) -> String {
     owner.to_string().replace(':', " ")
 }
 
-/// Compares both stores, and changes nothing.
+/// Reads the limits in Redis and MySQL, plans the change, and changes nothing.
 ///
 /// # Errors
 /// If a store does not answer.
@@ -345,7 +344,7 @@ async fn refused_from_now_on(
     let (mut refused, mut asked) = (Vec::new(), rules.to_vec());
     if let LimitOwner::Voucher(voucher) = owner {
         if !stores.redis.limits().has_limits(voucher).await.context("Failed to read the voucher in Redis")? {
-            refused.push("callers of admit.lua get reply 12: they have to use admit_limited.lua".to_owned());
+            refused.push("callers of admit.lua get reply 12: they must call admit_limited.lua".to_owned());
         }
         if let Some(campaign) = campaign_of(stores, voucher).await? {
             asked.extend(read(stores, LimitOwner::Campaign(campaign)).await?);
@@ -359,7 +358,7 @@ async fn refused_from_now_on(
     Ok(refused)
 }
 
-/// Makes the planned change of limits. If it fails, call it again to complete the change.
+/// Makes the planned change of limits. If the call fails, call it again to complete the change.
 ///
 /// # Errors
 /// If a store does not answer.
@@ -368,7 +367,8 @@ pub async fn run(stores: &VoucherStores, plan: LimitChange) -> anyhow::Result<Li
     let changed = limit_rows::change(&stores.mysql, request.owner, &request.change, &request.by).await;
     changed.context("Failed to write the limit to MySQL")?;
     let shown = show(stores, request.owner, &request.by).await;
-    let shown = shown.context("Failed to write the limits to Redis; MySQL has them: run this again")?;
+    let shown =
+        shown.context("Failed to write the limits to Redis; MySQL has them: run this command again")?;
     let refusal = shown.err().map(LimitRefusal::NotShown);
     let outcome = if refusal.is_some() { LimitOutcome::Refused } else { LimitOutcome::Changed };
     let rules = read(stores, request.owner).await?;
@@ -416,21 +416,22 @@ async fn too_many(
     Ok((rules > MOST_RULES).then_some(LimitRefusal::TooMany { rules }))
 }
 
-/// The limits of a voucher or a campaign in both stores.
+/// The limits of a voucher or a campaign in Redis and MySQL.
 #[derive(Clone, Debug, Serialize)]
 pub struct LimitList {
     /// The owner of the limits: `voucher:7` or `campaign:5`.
     #[serde(serialize_with = "owner_text")]
     pub owner: LimitOwner,
-    /// The campaign of the voucher, whose limits apply, too.
+    /// The campaign of the voucher; None: the voucher is not in a campaign. The limits of the campaign also apply to
+    /// the voucher.
     pub campaign: Option<CampaignId>,
     /// The limits that MySQL has.
     pub limits: Vec<ShownRule>,
-    /// Whether Redis has exactly these limits.
+    /// Whether Redis has exactly the same limits as MySQL.
     pub is_shown: bool,
 }
 
-/// Reads the limits of a voucher or a campaign.
+/// Reads the limits of a voucher or a campaign from Redis and MySQL.
 ///
 /// # Errors
 /// If a store does not answer.

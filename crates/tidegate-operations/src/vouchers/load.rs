@@ -27,33 +27,33 @@ const FAILED_IN_MYSQL: &str = "Failed to write the voucher to MySQL";
 /// The request to put a voucher on sale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct LoadRequest {
-    /// The voucher that is to be sold.
+    /// The voucher that is put on sale.
     pub voucher: VoucherId,
-    /// The units to sell, 1 to [`super::MAX_STOCK`].
+    /// The number of units to sell, from 1 to [`super::MAX_STOCK`].
     pub stock: i64,
-    /// The time at which the sale begins; None: now.
+    /// The time when the sale begins; None: the sale begins now.
     pub begin: Option<Timestamp>,
-    /// The time at which the sale ends; None: never.
+    /// The time when the sale ends; None: the sale never ends.
     pub end: Option<Timestamp>,
-    /// The seconds in which an order has to be paid; 0: it never expires. None: the time in the voucher's row, or else
-    /// the configured one.
+    /// The time limit for the payment of an order, in seconds. 0: orders never expire. None: the voucher's row or,
+    /// without a row, the configuration sets the time limit.
     pub pay_within_s: Option<i64>,
-    /// Whether the program that sells the voucher keeps a journal.
+    /// Whether the program that sells the voucher writes a journal, the Redis hash with a note for each order.
     #[serde(skip)]
     pub journal: JournalUse,
 }
 
 impl LoadRequest {
-    /// Checks that there is a time at which the voucher can be sold.
+    /// Checks that the sale begins before it ends, and does not end in the past.
     ///
     /// # Errors
     /// If it begins after its end, or has ended before `now`.
     pub fn check(&self, now: Timestamp) -> Result<(), InvalidInput> {
         match (self.begin, self.end) {
             (Some(begin), Some(end)) if begin >= end => {
-                Err(InvalidInput("begin must be before end".to_owned()))
+                Err(InvalidInput("the sale must begin before it ends".to_owned()))
             }
-            (_, Some(end)) if end <= now => Err(InvalidInput("end is in the past".to_owned())),
+            (_, Some(end)) if end <= now => Err(InvalidInput("the sale's end is in the past".to_owned())),
             _ => Ok(()),
         }
     }
@@ -63,13 +63,13 @@ impl LoadRequest {
     }
 }
 
-/// The outcome of a load, planned or done.
+/// The planned or actual result of putting a voucher on sale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LoadOutcome {
     /// The voucher can be loaded.
     WouldLoad,
-    /// Exactly this sale is loaded already, and nothing of it was sold yet.
+    /// Exactly this sale is loaded already, and no unit was sold yet.
     LoadedBefore,
     /// The voucher is on sale now.
     Loaded,
@@ -79,19 +79,19 @@ pub enum LoadOutcome {
     Refused,
 }
 
-/// The reason why a voucher must not be loaded.
+/// The reason why a voucher is not put on sale.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LoadRefusal {
     /// The sale of the voucher is on. Units can be added or taken instead.
-    #[error("it is on sale in Redis with {left} units left")]
+    #[error("the voucher is on sale in Redis with {left} units left")]
     OnSale {
         /// The units left in Redis.
         left: i64,
     },
     /// The voucher was on sale, its end has not come, and Redis has no stock.
     #[error(
-        "MySQL has {} of it, so it was on sale, and Redis lost its stock: see docs/runbook/redis-lost-data.md. \
-         Use another voucher id only for another sale",
+        "MySQL has {} of this voucher, but Redis has lost its stock: see docs/runbook/redis-lost-data.md. \
+         For a new sale, use another voucher id",
         counted(*orders, "order")
     )]
     StockLost {
@@ -99,24 +99,24 @@ pub enum LoadRefusal {
         orders: i64,
     },
     /// Redis has buyers of the voucher.
-    #[error("Redis holds {} of it, so it was on sale; a new sale needs another voucher id", counted(*buyers, "buyer"))]
+    #[error("Redis has {} of the voucher, so it was on sale: use another voucher id", counted(*buyers, "buyer"))]
     HasBuyers {
         /// The number of buyers in Redis.
         buyers: u64,
     },
     /// MySQL has orders of the voucher.
-    #[error("MySQL holds {} of it, so it was on sale; a new sale needs another voucher id", counted(*orders, "order"))]
+    #[error("MySQL has {} of the voucher, so it was on sale: use another voucher id", counted(*orders, "order"))]
     HasOrders {
         /// The number of orders that are not cancelled.
         orders: i64,
     },
-    /// The sale of the voucher is over for good.
+    /// The sale of the voucher has ended forever.
     #[error(
-        "it is delisted: its sale is over for good, and a new one needs another voucher id; see docs/delist.md"
+        "the voucher is delisted: its sale has ended forever. Use another voucher id; see docs/delist.md"
     )]
     Delisted,
     /// MySQL has the row of the voucher, with another stock.
-    #[error("MySQL holds it with a stock of {stock}")]
+    #[error("MySQL has this voucher with a stock of {stock}")]
     OtherStock {
         /// The stock in MySQL, with which it could be loaded.
         stock: i64,
@@ -125,13 +125,13 @@ pub enum LoadRefusal {
     #[error("{COLUMN_TOO_SMALL}")]
     ColumnTooSmall,
     /// The voucher has limits, and Redis does not take them.
-    #[error("its limits cannot be written to Redis: {0}")]
+    #[error("the limits of the voucher cannot be written to Redis: {0}")]
     LimitsNotShown(NotShown),
     /// Another program changed the row between plan and run.
-    #[error("another program has just changed its row in MySQL")]
+    #[error("another program has just changed the voucher's row in MySQL")]
     RowChanged,
     /// Another program put the voucher on sale between plan and run.
-    #[error("another program has just put it on sale in Redis")]
+    #[error("another program has just put the voucher on sale in Redis")]
     JustLoaded,
 }
 
@@ -141,18 +141,18 @@ impl Serialize for LoadRefusal {
     }
 }
 
-/// The plan and the report of a load.
+/// The plan or the report of putting a voucher on sale.
 #[derive(Clone, Debug, Serialize)]
 pub struct LoadState {
-    /// The request that led to this load.
+    /// The request to put the voucher on sale.
     #[serde(flatten)]
     pub request: LoadRequest,
-    /// The outcome, planned or done.
+    /// The planned or actual result of the request.
     pub outcome: LoadOutcome,
-    /// The reason why the load is refused.
+    /// The reason why the request is refused; None: the request is not refused.
     #[serde(rename = "reason")]
     pub refusal: Option<LoadRefusal>,
-    /// The data that the load overwrites.
+    /// The data in Redis or MySQL that the request overwrites; None: the request overwrites nothing.
     pub overwrites: Option<String>,
 }
 
@@ -177,7 +177,7 @@ impl Report for LoadState {
     }
 }
 
-/// Reads the voucher in both stores, and changes nothing.
+/// Reads the voucher in Redis and MySQL, plans to put the voucher on sale, and changes nothing.
 ///
 /// # Errors
 /// If a store does not answer.
@@ -187,7 +187,7 @@ pub async fn plan(stores: &VoucherStores, request: LoadRequest) -> anyhow::Resul
     let row = stores.row(voucher).await?;
     // A voucher that was never on sale may have cancelled orders: cancelling dead letters leaves them.
     let orders = stores.records().counts().live_of_voucher(voucher).await;
-    let orders = orders.context("Failed to count its orders")?;
+    let orders = orders.context("Failed to count the orders of the voucher")?;
     let now = Timestamp::now();
     let is_delisted = sale.delisted_ms.or(row.as_ref().and_then(|row| row.delisted_ms)).is_some();
     let is_untouched = sale.buyers + sale.journaled == 0 && orders == 0 && !is_delisted;
@@ -204,7 +204,8 @@ pub async fn plan(stores: &VoucherStores, request: LoadRequest) -> anyhow::Resul
     })
 }
 
-/// Loads the planned voucher: first the row, then the keys. If it fails, call it again to complete the load.
+/// Puts the voucher on sale as planned: first writes the row in MySQL, then the keys in Redis. If the call fails, call
+/// it again to complete the work.
 ///
 /// # Errors
 /// If a store does not answer.
@@ -284,7 +285,7 @@ fn overwrites(
         Some(begin) => ms.div_euclid(1000) != second(begin),
         None => ms > now.as_millisecond(),
     });
-    (ends_otherwise || begins_otherwise).then(|| "the times of its row in MySQL, which differ".to_owned())
+    (ends_otherwise || begins_otherwise).then(|| "a different begin or end of the sale in MySQL".to_owned())
 }
 
 /// Loads the voucher into both stores. The inner error means that another program changed it at the same time, or that
@@ -317,7 +318,7 @@ async fn load(
         .load_with(voucher, stock.unsigned_abs(), request.window(), request.journal)
         .await;
     let reply =
-        reply.context("Failed to load the voucher into Redis; its row is in MySQL: run this again")?;
+        reply.context("Failed to load the voucher into Redis; MySQL has its row: run this command again")?;
     Ok(match reply {
         LoadReply::Loaded => Ok(LoadOutcome::Loaded),
         LoadReply::LoadedPaused => Ok(LoadOutcome::LoadedPaused),

@@ -17,74 +17,77 @@ use crate::{settings::SystemSettings, status::units_to_deduct};
 const LETTERS_A_PAGE: u16 = 500;
 const MOST_LETTERS: usize = 10_000;
 
-/// A voucher as both stores have it.
+/// A voucher with its data in Redis and its data in MySQL.
 #[derive(Debug, Serialize)]
 pub struct VoucherSides {
     /// The id of the voucher.
     pub voucher: VoucherId,
-    /// The voucher in Redis; None if it has no key there.
+    /// The voucher in Redis; None: Redis has no key of the voucher.
     pub redis: Option<VoucherInRedis>,
-    /// The voucher in MySQL; None if it has no row there.
+    /// The voucher in MySQL; None: MySQL has no row of the voucher.
     pub mysql: Option<VoucherInMySql>,
-    /// The dead letters of the voucher, which show that MySQL does not know it; they are read only if it has no row.
+    /// The number of dead letters that exist because MySQL does not know the voucher. They are counted only if MySQL
+    /// has no row of the voucher.
     pub dead: DeadLetterCounts,
     /// The key of the voucher's stock in Redis.
     #[serde(skip)]
     pub stock_key: String,
 }
 
-/// The dead letters of a voucher.
+/// The number of dead letters of a voucher, and the number of units in these letters.
 #[derive(Debug, Default, Serialize)]
 pub struct DeadLetterCounts {
     /// The number of dead letters.
     pub letters: u64,
-    /// The units in the orders of these letters.
+    /// The number of units in the orders of the dead letters.
     pub units: i64,
-    /// Whether some letters were not read.
+    /// Whether there are more dead letters than were counted.
     pub at_least: bool,
 }
 
-/// A voucher as Redis has it.
+/// A voucher as Redis stores it.
 #[derive(Debug, Serialize)]
 pub struct VoucherInRedis {
-    /// The units left; None: there is no such key.
+    /// The number of units left in Redis; None: Redis has no stock of the voucher.
     pub stock: Option<i64>,
     /// The number of users who bought the voucher.
     pub buyers: u64,
-    /// The number of orders with a journal entry, admitted or released.
+    /// The number of orders in the voucher's journal, the Redis hash with a note for each admitted or released order.
     pub journaled: u64,
-    /// The time at which the sale begins.
+    /// The time when the sale begins; None: Redis stores no such time.
     pub begin: Option<Timestamp>,
-    /// The time at which the sale ends.
+    /// The time when the sale ends; None: the sale never ends.
     pub end: Option<Timestamp>,
     /// Whether an operator paused the sale.
     pub paused: bool,
-    /// The time of the delisting, if the voucher is delisted and its keys still exist.
+    /// The time when the sale was ended permanently; None: the sale was not ended, or the voucher's keys are
+    /// removed.
     pub delisted: Option<Timestamp>,
 }
 
-/// A voucher as MySQL has it.
+/// A voucher as MySQL stores it.
 #[derive(Debug, Serialize)]
 pub struct VoucherInMySql {
-    /// The units left in the voucher's row.
+    /// The number of units left in the voucher's row.
     pub stock: i64,
-    /// The units at the start, if they are known.
+    /// The number of units at the start of the sale; None: this number is unknown.
     pub initial_stock: Option<i64>,
-    /// The seconds in which an order has to be paid; 0: it never expires. None: the configured time.
+    /// The time limit for the payment of an order, in seconds. 0: orders never expire. None: the time limit of the
+    /// configuration applies.
     pub pay_within_s: Option<i64>,
-    /// The number of orders, including cancelled ones.
+    /// The number of the voucher's orders, including cancelled orders.
     pub orders: i64,
-    /// The distribution of the voucher's units.
+    /// The number of unsold units, and of units in orders of each status.
     pub units: VoucherUnits,
-    /// The time at which the sale begins.
+    /// The time when the sale begins.
     pub begin: Option<Timestamp>,
-    /// The time at which the sale ends.
+    /// The time when the sale ends; None: the sale never ends.
     pub end: Option<Timestamp>,
-    /// The time of the delisting, if the voucher is delisted.
+    /// The time when the sale was ended permanently; None: the sale was not ended.
     pub delisted: Option<Timestamp>,
 }
 
-/// A difference between the stores, or a state that an operator would not expect.
+/// A difference between the voucher's data in Redis and in MySQL, or another problem of the voucher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VoucherMismatch {
     /// Neither store knows the voucher.
@@ -94,7 +97,7 @@ pub enum VoucherMismatch {
         /// The units left in MySQL.
         stock: i64,
     },
-    /// The sale of the voucher is over for good.
+    /// The sale of the voucher has ended forever.
     Delisted {
         /// Whether keys of the voucher are still in Redis.
         has_keys: bool,
@@ -146,20 +149,21 @@ pub enum VoucherMismatch {
 }
 
 impl VoucherSides {
-    /// Returns whether neither store has the voucher.
+    /// Returns whether neither Redis nor MySQL has the voucher.
     #[must_use]
     pub const fn is_unknown(&self) -> bool {
         self.redis.is_none() && self.mysql.is_none()
     }
 
-    /// Returns the units that were taken in Redis and are in no order in MySQL: in flight, dead or lost. A negative
-    /// number means that Redis offers more than MySQL has.
+    /// Returns the number of units that Redis has sold, but that are in no order in MySQL. The orders of these units
+    /// are not written yet, are dead letters, or are lost. A negative number means that Redis offers more units than
+    /// MySQL has.
     #[must_use]
     pub fn in_flight(&self) -> Option<i64> {
         Some(units_to_deduct(self.mysql.as_ref()?.units.unsold?, self.redis.as_ref()?.stock?))
     }
 
-    /// Returns the differences between the stores at this time.
+    /// Returns the differences between Redis and MySQL at this time.
     #[must_use]
     pub fn differences(&self, now: Timestamp) -> Vec<VoucherMismatch> {
         let (redis, mysql) = (self.redis.as_ref(), self.mysql.as_ref());
@@ -216,7 +220,7 @@ impl VoucherSides {
     }
 }
 
-/// Reads the voucher in both stores.
+/// Reads the voucher from Redis and MySQL.
 ///
 /// # Errors
 /// If a store does not answer.
@@ -229,8 +233,9 @@ pub async fn read(
     let state = redis.sales().read_voucher(voucher).await.context("Failed to read the voucher in Redis")?;
     let row = vouchers::find(mysql, voucher).await.context("Failed to read the voucher in MySQL")?;
     let records = Records::new(mysql, settings.partition());
-    let orders = records.counts().of_voucher(voucher).await.context("Failed to count its orders")?;
-    let units = vouchers::units(mysql, voucher).await.context("Failed to count its units")?;
+    let orders =
+        records.counts().of_voucher(voucher).await.context("Failed to count the orders of the voucher")?;
+    let units = vouchers::units(mysql, voucher).await.context("Failed to count the units of the voucher")?;
     let dead = match row {
         Some(_) => DeadLetterCounts::default(),
         None => {

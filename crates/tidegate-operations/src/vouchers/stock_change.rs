@@ -1,8 +1,7 @@
 //! Changes the stock of a sale in both stores: adds, takes, or moves units from one region of a campaign to another.
 //! There are three steps. Redis notes the change as open, and removes the units that are taken. MySQL makes the change
 //! in one transaction. Redis notes that the change is done, and gets the units that are added. So Redis never offers
-//! units that MySQL does not have, and each step is made once. [`plan`] reads the stores. [`run`] takes the steps, or
-//! the missing steps of a change that was killed half-way.
+//! units that MySQL does not have. [`plan`] reads the stores. [`run`] takes the steps that are missing, each only once.
 
 mod precondition;
 mod steps;
@@ -21,19 +20,19 @@ use self::precondition::Found;
 use super::VoucherStores;
 use crate::change::{Ending, Next, Plan, Report};
 
-/// The request to change the stock of one voucher, or of two.
+/// The request to add units to a voucher, to take units from it, or to move units between two vouchers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StockChangeRequest {
-    /// The vouchers whose stocks change.
+    /// The voucher or vouchers whose stocks change.
     pub stocks: ChangedStocks,
-    /// The units to add or to move; negative: to take.
+    /// The number of units to add or to move; for a negative number, the number of units to take.
     pub units: i64,
-    /// The initial stock that MySQL must have; for a transfer, that of the region that gives units. It ensures that a
-    /// repeated request changes the stock only once.
+    /// The total number of units ever added, as MySQL must store it before the change, so that a repeated request
+    /// changes nothing. For a transfer, this number belongs to the region that gives units. None: any number.
     pub initial_stock: Option<i64>,
 }
 
-/// The vouchers whose stocks change.
+/// The voucher or vouchers whose stocks change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChangedStocks {
     /// Units are added to this voucher, or taken from it.
@@ -43,7 +42,7 @@ pub enum ChangedStocks {
 }
 
 impl StockChangeRequest {
-    /// Creates the request that completes an open change, from the note of this voucher.
+    /// Creates the request that completes an unfinished change of the stock, from the note of this change in Redis.
     #[must_use]
     pub fn completing(voucher: VoucherId, open: &StockChange) -> Self {
         match &open.moved {
@@ -66,7 +65,7 @@ impl StockChangeRequest {
     }
 }
 
-/// The outcome of a change of the stock, planned or done.
+/// The planned or actual result of a change of the stock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StockOutcome {
@@ -86,16 +85,16 @@ pub enum StockOutcome {
     Unfinished,
 }
 
-/// The reason why a change must not begin.
+/// The reason why a change of the stock is refused, with a request that would be accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StockRefusal {
-    /// The reason as a sentence.
+    /// The reason of the refusal as a sentence.
     pub reason: String,
-    /// The request to make instead, if there is one.
+    /// A request that would be accepted; None: no other request helps.
     pub instead: Option<Instead>,
 }
 
-/// The request to make if a change must not begin.
+/// A request that an operator can make instead of a refused change of the stock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Instead {
     /// The request completes another change, which has to come first.
@@ -104,19 +103,19 @@ pub enum Instead {
     OnceMore(StockChangeRequest),
 }
 
-/// A voucher whose stock changes.
+/// A voucher whose stock changes, with its stocks before the change.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct StockSide {
-    /// The name of the region, as the operator gives it; `it` if there is only one voucher.
+    /// The name of the region, as the operator typed it; `the voucher` if only one stock changes.
     #[serde(rename = "region")]
     pub name: String,
-    /// The id of the voucher; None: there is no such region.
+    /// The id of the voucher; None: the campaign has no region of this name.
     pub voucher: Option<VoucherId>,
-    /// The units left in Redis before the change.
+    /// The number of units left in Redis before the change.
     pub redis_stock: Option<i64>,
-    /// The units left in MySQL before the change.
+    /// The number of units left in MySQL before the change.
     pub mysql_stock: Option<i64>,
-    /// The part of the change for this voucher; None if the change is refused.
+    /// The change of this voucher's stock; None: the change is refused.
     pub change: Option<StockChange>,
     /// The units to add; negative: to take.
     #[serde(skip)]
@@ -131,20 +130,20 @@ pub struct StockSide {
     last: Option<StockChange>,
 }
 
-/// The plan and the report of a change of the stock.
+/// The plan or the report of a change of the stock.
 #[derive(Clone, Debug)]
 pub struct StockChangeState {
-    /// The request that led to this change.
+    /// The request to change the stock.
     pub request: StockChangeRequest,
-    /// The voucher; or the region that gives units, then the one that gets them.
+    /// The voucher whose stock changes. For a transfer: the region that gives units, then the region that gets them.
     pub sides: Vec<StockSide>,
-    /// The outcome, planned or done.
+    /// The planned or actual result of the request.
     pub outcome: StockOutcome,
-    /// The reason of a refusal, or the changes that came later.
+    /// The reason why the change is refused or unfinished, or the changes that other operators made later.
     pub reason: Option<String>,
-    /// The request to make instead, if the change must not begin.
+    /// A request that would be accepted instead of the refused request; None: no other request helps.
     pub instead: Option<Instead>,
-    /// The region whose note of an open transfer Redis has lost.
+    /// The name of the region for which Redis has lost the note of an unfinished transfer.
     pub lost: Option<String>,
 }
 
@@ -181,7 +180,7 @@ impl Serialize for StockChangeState {
 }
 
 impl StockChangeState {
-    /// Returns the state that applies until all steps are known to be done: one store may have the change.
+    /// Returns this state with the outcome "unfinished", which is right until both stores confirm the change.
     #[must_use]
     pub fn unfinished(&self) -> Self {
         Self { outcome: StockOutcome::Unfinished, ..self.clone() }
@@ -192,13 +191,13 @@ impl StockChangeState {
         self.sides.first()?.change.as_ref()
     }
 
-    /// Returns the request that completes the change; None if there is no change.
+    /// Returns the request that completes the change; None: there is no change to complete.
     #[must_use]
     pub fn rest(&self) -> Option<StockChangeRequest> {
         Some(self.request.with_initial_stock(self.change()?.before))
     }
 
-    /// Describes which operator began the change and when; empty if there is no change.
+    /// Formats the name of the operator who began the change, and the time; empty if there is no change.
     #[must_use]
     pub fn begun(&self) -> String {
         self.change().map(described).unwrap_or_default()
@@ -221,7 +220,7 @@ impl Plan for StockChangeState {
             StockOutcome::Refused => Next::Refused,
             StockOutcome::DoneBefore => Next::NothingToDo,
             StockOutcome::WouldComplete if self.lost.is_some() => {
-                Next::Ask(format!("End this {this}, although one of its notes is lost?"))
+                Next::Ask(format!("End this {this}, although Redis has lost a note of it?"))
             }
             StockOutcome::WouldComplete => Next::Ask(format!("Complete this {this}?")),
             _ => Next::Ask(make),
@@ -240,7 +239,7 @@ impl Report for StockChangeState {
     }
 }
 
-/// Reads both stores, and changes nothing. A new change is noted as begun `by` this name.
+/// Reads the stocks in Redis and MySQL and plans the change. The note of a new change names the operator `by`.
 ///
 /// # Errors
 /// If a store does not answer.
@@ -251,7 +250,7 @@ pub async fn plan(
 ) -> anyhow::Result<StockChangeState> {
     let (mut sides, known) = match &request.stocks {
         ChangedStocks::Of(voucher) => {
-            (vec![read_side(stores, ("it", request.units), Some(*voucher)).await?], Vec::new())
+            (vec![read_side(stores, ("the voucher", request.units), Some(*voucher)).await?], Vec::new())
         }
         ChangedStocks::Between(StockTransfer { campaign, from, to }) => {
             let regions = limit_rows::regions(stores.mysql(), *campaign).await;
@@ -301,7 +300,8 @@ async fn read_side(
     Ok(side)
 }
 
-/// Makes the planned change, and fills `report`, which begins as [`StockChangeState::unfinished`].
+/// Changes the stocks as planned, and fills `report`. Until both stores have the change, the outcome in `report` is
+/// "unfinished".
 ///
 /// # Errors
 /// If the result of a step is unknown. The report is then that of an unfinished change.
@@ -336,14 +336,14 @@ pub async fn run(
     }
 }
 
-/// Describes a change: `500 units added by alice@shop at 2026-11-20T10:00:00Z`.
+/// Formats a change of the stock: `500 units added by alice@shop at 2026-11-20T10:00:00Z`.
 #[must_use]
 pub fn described(change: &StockChange) -> String {
     let units = counted(change.units.abs(), "unit");
     format!("{units} {} by {} at {:.0}", added_or_taken(change.units), change.by, change.at)
 }
 
-/// Returns `added`, or `taken` if the units are negative.
+/// Returns the word `added`, or `taken` if the number of units is negative.
 #[must_use]
 pub const fn added_or_taken(units: i64) -> &'static str {
     if units > 0 { "added" } else { "taken" }

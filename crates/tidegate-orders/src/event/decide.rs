@@ -17,7 +17,7 @@ use tidegate_stream::EntryId;
 use super::{Event, EventKind, EventText};
 use crate::row_state::status::{CANCELLED, PAID, REFUNDED, REFUNDING, UNPAID, USED};
 
-/// The outcome of an event.
+/// The outcome of an event: whether and how the event changed its order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventOutcome {
     /// The event is applied: the order has moved, or need not move for it.
@@ -30,7 +30,7 @@ pub enum EventOutcome {
     Rejected(EventRejection),
 }
 
-/// The reason why an order cannot take a step.
+/// The reason why an event was rejected: the order does not allow it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum EventRejection {
     /// The order belongs to another user, or to another voucher.
@@ -76,7 +76,7 @@ impl EventRejection {
         Self::ChangedElsewhere,
     ];
 
-    /// The word for this reason in rows and logs.
+    /// The word for this rejection in rows and logs.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -101,8 +101,8 @@ const UNCHANGED: &str = "unchanged";
 const REFUND_DUE: &str = "refund_due";
 
 impl EventOutcome {
-    /// The word for this outcome in rows, logs and metrics: `applied`, `unchanged`, `refund_due`, or the reason for the
-    /// rejection.
+    /// The word for this outcome of an event in rows, logs and metrics: `applied`, `unchanged`, `refund_due`, or the
+    /// reason for the rejection.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -113,8 +113,8 @@ impl EventOutcome {
         }
     }
 
-    /// Reads a word that [`EventOutcome::word`] has written. A word of a newer version reads as a rejection, for which
-    /// nothing is done.
+    /// Returns the outcome of an event for a word that [`EventOutcome::word`] has written. An unknown word, from a
+    /// newer version, becomes a rejection.
     #[must_use]
     pub fn from_word(word: &str) -> Self {
         match word {
@@ -131,50 +131,52 @@ impl EventOutcome {
     }
 }
 
-/// The row of an order, as far as events concern it.
+/// The columns of an order's row that are needed to decide an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// The user of the order, as the number in the row.
+    /// The id of the user, as the order's row has it.
     pub user: i64,
-    /// The voucher of the order, as the number in the row.
+    /// The id of the voucher, as the order's row has it.
     pub voucher: i64,
-    /// The units of the order.
+    /// The number of units in the order.
     pub quantity: i64,
-    /// The status of the order; 1 if the column is NULL.
+    /// The status number of the order. 1 if the column is NULL.
     pub status: i64,
-    /// Whether the order holds its slot, and with it its units.
+    /// Whether the order has a slot, the number that keeps its user from a second order. An order with a slot also
+    /// takes units of the stock.
     pub has_slot: bool,
 }
 
-/// A step of an order's status.
+/// A change of an order's status, from one number to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// The status before the step. None: there was no row.
+    /// The status number of the order before the change. `None` if the order had no row.
     pub from: Option<i64>,
-    /// The status after the step.
+    /// The status number of the order after the change.
     pub to: i64,
 }
 
-/// An event that was decided: a row of `tidegate_event`.
+/// An event that was decided earlier: a row of the table `tidegate_event`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PastEvent {
-    /// The number of the event within its order, from 1.
+    /// The sequence number of the event among the events of its order, from 1.
     pub number: u32,
-    /// The kind of the event. None: only a newer version knows it.
+    /// The kind of the event. `None` if only a newer version of Tidegate knows the kind.
     pub kind: Option<EventKind>,
-    /// The sender's own id of the event.
+    /// The id that the sender gave to the event.
     pub reference: Option<EventText>,
-    /// For a refund, the payment that it is about: the one that it names, or the only one if it names none.
+    /// The reference of the payment that a refund event returns: the payment that the event names, or else the order's
+    /// only payment.
     pub payment: Option<EventText>,
-    /// The reason that the sender gave, in a word.
+    /// The reason that the sender gave for the event, in a word.
     pub reason: Option<EventText>,
     /// The outcome of the event.
     pub outcome: EventOutcome,
-    /// The step that the order took for the event.
+    /// The change of the order's status by the event.
     pub step: Option<Step>,
-    /// The units that the event released. 0: the slot was not taken away.
+    /// The number of units that the event returned to the stock. 0 if the event did not end an order that took units.
     pub released: i64,
-    /// The stream entry that brought the event.
+    /// The id of the stream entry that brought the event.
     pub entry: EntryId,
 }
 
@@ -184,13 +186,14 @@ impl PastEvent {
         is_decided((self.kind, self.entry), kind, entry)
     }
 
-    /// Whether the event ended the order. If the entry of the order comes later, its worker finds the order ended.
+    /// Whether the event ended the order. If the order's own entry comes later, the worker finds the order already
+    /// ended.
     #[must_use]
     pub fn has_ended_order(&self) -> bool {
         self.step.is_some_and(|step| matches!(step.to, CANCELLED | REFUNDED))
     }
 
-    /// Whether the event came before its order, and kept it from being written.
+    /// Whether the event came before the entry of its order, and therefore prevented the order from being written.
     #[must_use]
     pub fn came_before_order(&self) -> bool {
         self.step.is_some_and(|step| step.from.is_none())
@@ -208,22 +211,22 @@ impl PastEvent {
     }
 }
 
-/// The known facts about an order when an event comes.
+/// The rows and events of an order that MySQL and Redis know before the next event of the order is decided.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct History {
     /// The row of the order in `tb_voucher_order`.
     pub row: Option<Row>,
-    /// The time at which another program wrote the row, in Unix milliseconds by MySQL's clock. None: the row names the
-    /// entry of a stream that it came from, or has no creation time.
+    /// The time at which another program wrote the order's row, in Unix milliseconds by MySQL's clock. `None` if the
+    /// row names the stream entry that it came from, or has no creation time.
     pub written_by_another_ms: Option<i64>,
-    /// The user and voucher of the order's refusal, if it was refused.
+    /// The user and the voucher in the row which says that the order was refused. `None` if the order was not refused.
     pub refused: Option<(i64, i64)>,
-    /// Whether the journal names another user or voucher for the order than the event that is decided next.
+    /// Whether the note of the order in Redis names another user or voucher than the event that is decided next.
     pub is_of_another: bool,
-    /// The events of the order so far, by number.
+    /// The events of the order so far, sorted by their sequence numbers.
     pub events: Vec<PastEvent>,
-    /// The times at which the events were recorded, by number, in Unix milliseconds by MySQL's clock. No decision
-    /// depends on them.
+    /// For each sequence number of an event, the time at which the event was recorded, in Unix milliseconds by MySQL's
+    /// clock. No decision depends on these times.
     pub recorded_ms: BTreeMap<u32, i64>,
 }
 
@@ -252,15 +255,15 @@ impl Effect {
     }
 }
 
-/// Whether a recorded event has this kind and this entry, so that the event was decided before. If no recorded event
-/// matches, the event is recorded when it is handled, whatever its outcome is.
+/// Whether an event of the given kind from the given entry is already recorded. Every event is recorded when it is
+/// decided, whatever its outcome is.
 #[must_use]
 pub fn is_decided(recorded: (Option<EventKind>, EntryId), kind: EventKind, entry: EntryId) -> bool {
     recorded == (Some(kind), entry)
 }
 
-/// Decides what `event` does to the order of this history, and adds it there. An event that was decided before keeps
-/// its outcome, and nothing is added.
+/// Decides what `event` does to the order (purchase) that `history` describes, and adds the decided event to `history`.
+/// If the event was already decided, it keeps its outcome, and nothing is added.
 pub fn decide(event: &Event, entry: EntryId, history: &mut History) -> PastEvent {
     if let Some(past) = history.events.iter().find(|past| past.is_of(event.kind, entry)) {
         return past.clone();
@@ -345,8 +348,9 @@ impl History {
 }
 
 impl History {
-    /// The event that `past` repeats without changing anything: the one with its reference, or else the latest of its
-    /// kind that was applied. None: `past` changed something or was rejected, or another program did what it reports.
+    /// Finds the earlier event that the event `past` only repeated: the event with the same reference, or else the
+    /// latest applied event of the same kind. `None` if `past` changed the order or was rejected, or if another program
+    /// made the change that `past` reports.
     pub fn repeated_by(&self, past: &PastEvent) -> Option<&PastEvent> {
         if past.outcome != EventOutcome::Unchanged {
             return None;
@@ -362,8 +366,8 @@ impl History {
 }
 
 impl History {
-    /// The outcome to report for an event, however often it is sent. An event that repeats a payment is also
-    /// `RefundDue` as long as that payment must be refunded. Once it is refunded, the event changes nothing.
+    /// The outcome to report for an event, also if the event is sent again. If the event repeats a payment that must
+    /// still be refunded, the outcome is `RefundDue`. After the refund, the outcome is `Unchanged`.
     pub fn told_outcome(&self, past: &PastEvent) -> EventOutcome {
         let told = self.repeated_by(past);
         let is_due = told.is_some_and(|told| self.payments_due().any(|due| due.number == told.number));
@@ -376,7 +380,7 @@ impl History {
         self.payments_due().any(|past| past.reference.as_ref() == reference)
     }
 
-    /// The payments that must still be refunded.
+    /// The references of the payments of the order that must still be refunded.
     pub fn payments_due(&self) -> impl Iterator<Item = &PastEvent> {
         let is_returned = |payment: &PastEvent| {
             self.events.iter().any(|past| {

@@ -6,8 +6,8 @@ use super::{EventKind, EventOutcome, EventText, History, PastEvent};
 use crate::row_state::status::{CANCELLED, REFUNDED, USED};
 
 impl History {
-    /// Whether the order has ended and owes no money: used with a payment of its own, or cancelled or refunded without
-    /// a slot.
+    /// Whether the order is final and no payment has to be refunded. A final order is used (redeemed) and paid, or has
+    /// ended (cancelled or refunded) and has no slot. A slot is the number that keeps a user from a second order.
     ///
     /// If an order was used although none of its payments is known, another program moved it, and the first payment
     /// that comes is its own. If the known payment of a used order were deleted, that order would look the same.
@@ -21,7 +21,7 @@ impl History {
         has_ended && self.payments_due().next().is_none()
     }
 
-    /// The events of a settled order that no later decision needs, by number.
+    /// The sequence numbers of those events of an ended order that no later decision needs.
     ///
     /// The remaining events show how the order came to its status, which events released units, and which number comes
     /// next. They also keep every payment with its refund. So a later payment is decided as if no event had been

@@ -16,19 +16,23 @@ use crate::{
 /// The state of a batch between the steps.
 pub(super) struct Batch<'a> {
     pub entries: &'a [Entry],
-    /// The orders of the batch, without those that are dead or set aside.
+    /// The orders of the batch that must still be written. Orders that became dead letters or wait for a later try are
+    /// not included.
     pub orders: Placed<Incoming>,
-    /// The events of the batch, without those that are dead or set aside.
+    /// The events of the batch that must still be recorded. Events that became dead letters or wait for a later try are
+    /// not included.
     pub events: Placed<IncomingEvent>,
-    /// The verdicts of MySQL on the orders, one for each, until the orders that hold nothing are released.
+    /// The decisions on the orders of the batch, one for each order. The decisions are kept until the units of refused
+    /// orders have returned to the stock.
     pub verdicts: Vec<Verdict>,
-    /// The verdicts of MySQL on the events, one for each, until the orders that have ended are released.
+    /// The decisions on the events of the batch, one for each event. The decisions are kept until the units of ended
+    /// orders have returned to the stock.
     pub event_verdicts: Vec<EventVerdict>,
-    /// The outcomes, one for each entry. The last step decides them.
+    /// The outcomes of the batch, one for each entry. The last step of the handler decides these outcomes.
     pub outcomes: Vec<Outcome>,
-    /// The results of the batch that are published.
+    /// The results of the batch that the handler appends to the results stream.
     pub results: Results<'a>,
-    /// Whether the batch had events, whatever has become of them.
+    /// Whether the batch had events at the start, including events that are now dead letters or wait for a later try.
     pub has_events: bool,
     /// The orders that wait, but not for their place in the stream. Their events wait as well.
     waiting: HashSet<OrderId>,
@@ -60,7 +64,7 @@ impl HasSubject for IncomingEvent {
 }
 
 impl<T> Placed<T> {
-    /// An empty list with room for `items` items.
+    /// Creates an empty list with room for `items` items.
     pub fn with_capacity(items: usize) -> Self {
         Self { places: Vec::with_capacity(items), items: Vec::with_capacity(items) }
     }
@@ -74,15 +78,15 @@ impl<T> Placed<T> {
         self.items.is_empty()
     }
 
-    /// The items, each with its place.
+    /// The items of the list, each with its index in the batch.
     pub fn iter(&self) -> impl Iterator<Item = (usize, &T)> {
         self.places.iter().copied().zip(&self.items)
     }
 }
 
 impl<T: HasSubject> Placed<T> {
-    /// Removes the items that must wait: those for which `outcome` returns an outcome. Notes these outcomes, and
-    /// returns the orders of the items.
+    /// Removes the items for which `outcome` returns an outcome, because these items must wait. Stores these outcomes,
+    /// and returns the orders of the removed items.
     pub fn set_aside_where(
         &mut self,
         outcomes: &mut [Outcome],
@@ -106,8 +110,8 @@ impl<T: HasSubject> Placed<T> {
 }
 
 impl<'a> Batch<'a> {
-    /// Decodes the orders and events of entries. An entry that is neither is dead. For the other entries, the outcome
-    /// is still to be decided.
+    /// Decodes the orders and events in the entries of a batch. An entry that is neither an order nor an event becomes
+    /// a dead letter. All other entries get their outcomes later.
     pub fn decode(
         entries: &'a [Entry],
         fields: &FieldNames,
@@ -147,19 +151,19 @@ impl<'a> Batch<'a> {
         batch
     }
 
-    /// Whether nothing of the batch is left to be written.
+    /// Whether the batch has no order and no event left to write.
     pub fn is_over(&self) -> bool {
         self.orders.is_empty() && self.events.is_empty()
     }
 
-    /// The order, the user and the voucher of each remaining item.
+    /// The order id, the user and the voucher of each order or event that is left in the batch.
     pub fn subjects(&self) -> impl Iterator<Item = OrderIdentity> {
         let of_orders = self.orders.items.iter().map(HasSubject::subject);
         of_orders.chain(self.events.items.iter().map(HasSubject::subject))
     }
 
-    /// Removes the items that must wait: those for which `outcome` returns an outcome. Returns the number of these
-    /// items.
+    /// Removes the orders and events for which `outcome` returns an outcome, because these orders and events must wait.
+    /// Returns the number of removed orders and events.
     pub fn set_aside_where(&mut self, outcome: impl Fn(OrderIdentity) -> Option<Outcome>) -> usize {
         let orders = self.orders.set_aside_where(&mut self.outcomes, |_, subject| outcome(subject));
         let events = self.events.set_aside_where(&mut self.outcomes, |_, subject| outcome(subject));
@@ -170,7 +174,7 @@ impl<'a> Batch<'a> {
         count
     }
 
-    /// Decides the outcome of the `nth` of the remaining orders.
+    /// Decides the outcome of the order with the index `nth` among the orders that are left in the batch.
     pub fn decide_order(&mut self, nth: usize, outcome: Outcome) {
         if matches!(outcome, Outcome::SetAside(_)) {
             self.waiting.insert(self.orders.items[nth].order.id);
@@ -178,7 +182,8 @@ impl<'a> Batch<'a> {
         self.outcomes[self.orders.places[nth]] = outcome;
     }
 
-    /// Removes the events whose orders wait. `outcome` makes the outcome for each of those orders.
+    /// Removes the events whose orders wait for a later try. The function `outcome` gives the outcome of these events
+    /// for each order.
     pub fn set_events_of_waiting_aside(&mut self, outcome: impl Fn(OrderId) -> Outcome) {
         if !self.waiting.is_empty() {
             let waiting = &self.waiting;
@@ -188,14 +193,15 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Traces that the users were locked, or that locking failed.
+    /// Records in the batch's trace that the users of the batch were locked, or that locking failed.
     pub fn trace_locking(&mut self, stage: Stage) {
         if let Some(trace) = &mut self.trace {
             trace.locking = Some(stage);
         }
     }
 
-    /// Traces that the orders were written, with the verdict on each, or that writing failed (no verdicts).
+    /// Records in the batch's trace that the orders of the batch were written, and the decision on each order. If there
+    /// are no decisions, the trace says that writing failed.
     pub fn trace_writing(&mut self, stage: Stage, verdicts: &[Verdict]) {
         if let Some(trace) = &mut self.trace {
             trace.writing = Some(stage);

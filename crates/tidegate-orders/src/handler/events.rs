@@ -114,7 +114,7 @@ impl OrderHandler {
                 Ok(ReleaseReply::ReleasedWithoutStock) if self.limited_log.is_shown("no_stock") => {
                     tracing::warn!(
                         order = %release.order, voucher = %release.voucher, %entry,
-                        "the units of an order that has ended were released in MySQL only: no stock is loaded in Redis"
+                        "the units of an ended order returned to the stock in MySQL only: Redis holds no stock of the voucher"
                     )
                 }
                 Ok(_) => {}
@@ -158,12 +158,12 @@ impl OrderHandler {
             EventOutcome::Rejected(_) if event.kind == EventKind::Expired => {}
             EventOutcome::RefundDue if self.limited_log.is_shown(past.outcome.word()) => tracing::warn!(
                 order = %event.order, user = %event.user, voucher = %event.voucher, %entry, reference,
-                "a payment has to be refunded: it pays for no order"
+                "a payment has to be refunded: no order needs this payment"
             ),
             EventOutcome::Rejected(rejection) if self.limited_log.is_shown(rejection.word()) => {
                 tracing::warn!(
                     order = %event.order, user = %event.user, voucher = %event.voucher, %entry, reference,
-                    event = %event.kind, reason = rejection.word(), "event rejected: the order cannot take this step"
+                    event = %event.kind, reason = rejection.word(), "event rejected: the order does not allow this event, see `reason`"
                 )
             }
             EventOutcome::RefundDue | EventOutcome::Rejected(_) => {}

@@ -57,7 +57,7 @@ fn earlier_of(order: OrderId) -> Cause {
 pub(super) struct OlderPendingEntries {
     inspector: StreamInspector,
     fields: FieldNames,
-    /// The causes for which the lanes of this process have set entries aside. None: there are no lanes.
+    /// The causes for which the lanes of this process have set entries aside. `None` if there are no lanes.
     set_aside: Option<Arc<Causes>>,
     known: Mutex<Known>,
     /// The number of batches with events that now check whether older entries are settled.

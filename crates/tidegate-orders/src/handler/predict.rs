@@ -13,7 +13,7 @@ use crate::{
     results::Published,
 };
 
-/// The predicted outcome of an entry.
+/// The predicted outcome of an entry in a dry run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Predicted {
     /// The order is already written.
@@ -35,8 +35,8 @@ pub enum Predicted {
 }
 
 impl OrderHandler {
-    /// Predicts the outcomes of a batch that is handled after everything that `before` knows, and adds them to
-    /// `before`.
+    /// Predicts the outcomes of a batch, as if all orders and events in `before` were handled first. Adds the orders
+    /// and events of the batch to `before`.
     ///
     /// It cannot predict what MySQL itself refuses (a foreign key, a check).
     ///

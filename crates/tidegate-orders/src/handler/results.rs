@@ -12,7 +12,7 @@ use crate::{
     wire::FieldNames,
 };
 
-/// The entries of a batch whose results are published.
+/// The selection of the entries in a batch whose results the handler publishes.
 #[derive(Clone, Copy, Debug)]
 pub enum PublishedEntries<'a> {
     /// The results of all entries are published.
@@ -130,8 +130,8 @@ impl<'a> Results<'a> {
     }
 }
 
-/// The state that an order's own entry leads to, with the reason. None: another result reports it, or the order is not
-/// decided.
+/// The state that an order's own entry leads to, with the reason. `None` if another result reports it, or the order is
+/// not decided.
 fn of_verdict(verdict: &Verdict, ended: Option<&EndedOrder>) -> Option<(ResultState, Option<&'static str>)> {
     match verdict {
         Verdict::Created | Verdict::AlreadyThere => Some((ResultState::Confirmed, None)),

@@ -11,7 +11,8 @@ pub(crate) const IN_PROGRESS: &str = ":hands";
 /// fleet.
 pub(super) const NAMES: [&str; 7] = ["worker", "log", "pause", "mark", "sweeper", "reconciler", "reconciled"];
 
-/// Makes the keys that the workers of a fleet and its operators share: heartbeats, pause, leases, the log.
+/// The maker of the keys that all workers of one stream and their operators share: heartbeats, pause, leases and the
+/// log of actions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FleetKeys {
     /// The prefix of every key.
@@ -33,14 +34,14 @@ impl FleetKeys {
         format!("{}{name}", self.prefix).into()
     }
 
-    /// The key of the heartbeat of the worker process `name`.
+    /// The key for the heartbeat of the worker process `name`.
     #[must_use]
     pub fn heartbeat(&self, name: &str) -> Key {
         format!("{}{name}", self.heartbeats).into()
     }
 
-    /// The key of the time since when the worker process `name` has its oldest batch in progress. Its name begins with
-    /// that of the heartbeat.
+    /// The key for the start time of the oldest batch that the worker process `name` has in progress. The key begins
+    /// with the key of the heartbeat of this process.
     #[must_use]
     pub fn work_in_progress(&self, name: &str) -> Key {
         format!("{}{name}{IN_PROGRESS}", self.heartbeats).into()
@@ -52,63 +53,65 @@ impl FleetKeys {
         Pattern::beginning(&self.heartbeats)
     }
 
-    /// The key of the log of operators' actions.
+    /// The key for the log of actions by operators.
     #[must_use]
     pub fn log(&self) -> Key {
         self.key("log")
     }
 
-    /// The key of the pause of the fleet. While it exists, workers read nothing.
+    /// The key for the pause of all workers of the stream. While this key exists, workers read no entries.
     #[must_use]
     pub fn pause(&self) -> Key {
         self.key("pause")
     }
 
-    /// The key of the restore counter, a number that shows when Redis went back in time.
+    /// The key for the restore counter, a number that shows whether Redis went back in time.
     #[must_use]
     pub fn restore_counter(&self) -> Key {
         self.key("mark")
     }
 
-    /// The key of the lease of the worker that lets unpaid orders expire.
+    /// The key for the lease of the worker that lets unpaid orders expire.
     #[must_use]
     pub fn sweeper(&self) -> Key {
         self.key("sweeper")
     }
 
-    /// The key of the lease of the worker that marks sales as busy.
+    /// The key for the lease of the worker that marks sales as busy, so that scripts refuse new orders.
     #[must_use]
     pub fn busy_marker(&self) -> Key {
         self.key("sweeper:busy")
     }
 
-    /// The key that exists while sales need workers, because their marks do not expire by themselves.
+    /// The key that exists while some sales are marked as busy without an expiry time. Scripts refuse orders of a
+    /// marked sale until a worker removes the mark.
     #[must_use]
     pub fn sales_need_workers(&self) -> Key {
         self.key("sweeper:need-workers")
     }
 
-    /// The key of the lease of the program that compares both stores, or repairs or rebuilds one of them.
+    /// The key for the lease of the program that compares Redis and MySQL, or that repairs or rebuilds Redis or MySQL.
     #[must_use]
     pub fn reconciler(&self) -> Key {
         self.key("reconciler")
     }
 
-    /// The key of the findings of the last comparison of both stores.
+    /// The key for the findings of the last comparison of Redis and MySQL.
     #[must_use]
     pub fn reconciled(&self) -> Key {
         self.key("reconciled")
     }
 
-    /// The key of the lock of the replay `id`. By this lock, the replay sees that replicas have the written data.
+    /// The key for a lock of the replay (the processing of old entries again) with the id `id`. The replay writes this
+    /// key to check that replicas have the written data.
     #[must_use]
     pub fn replay(&self, id: &str) -> Key {
         self.key(&format!("log:replay:{id}"))
     }
 }
 
-/// The name of the worker process that a consumer belongs to. The heartbeat of that process says whether it lives:
-/// `shop-7-1` is lane 1 of `shop-7`.
+/// The name of the worker process of a consumer. For example, the consumer `shop-7-1` is the first consumer of the
+/// process `shop-7`. The heartbeat of the process shows whether the process is alive.
 #[must_use]
 pub fn process_of(consumer: &str) -> &str {
     match consumer.rsplit_once('-') {

@@ -9,7 +9,7 @@ pub(super) const RULES: &str = "seckill:limits";
 /// The name of the keys that count the use of limits; their owner follows.
 pub(super) const USES: &str = "seckill:uses";
 
-/// Makes the keys of the limits of one voucher or one campaign.
+/// The maker of the keys for the limits of one voucher or one campaign.
 #[derive(Clone, Copy, Debug)]
 pub struct LimitKeys<'a> {
     /// The prefix of every key.
@@ -19,13 +19,13 @@ pub struct LimitKeys<'a> {
 }
 
 impl LimitKeys<'_> {
-    /// The key of the rules of the limits.
+    /// The key for the rules: the limits and rates of a voucher or campaign.
     #[must_use]
     pub fn rules(&self) -> Key {
         format!("{}{RULES}:{}", self.prefix, self.owner).into()
     }
 
-    /// The key of the counters of the limits.
+    /// The key for the counters that show how much of each limit is taken.
     #[must_use]
     pub fn uses(&self) -> Key {
         format!("{}{USES}:{}", self.prefix, self.owner).into()

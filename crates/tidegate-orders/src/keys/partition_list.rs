@@ -5,7 +5,8 @@ use fred::types::Key;
 /// The name of the key of the list. The names of the other keys begin with it.
 pub(super) const NAME: &str = "tidegate:partitions";
 
-/// Makes the keys of the list of partitions: its tags, its lock, its retired tags, and the notes of the gates.
+/// The maker of the keys for the list of partitions: the tags (names) of the partitions, the lock of the list, the tags
+/// of former partitions, and what each gate works with.
 #[derive(Clone, Copy, Debug)]
 pub struct PartitionListKeys<'a> {
     /// The prefix of every key.
@@ -17,25 +18,25 @@ impl PartitionListKeys<'_> {
         format!("{}{NAME}{rest}", self.prefix).into()
     }
 
-    /// The key of the tags of all partitions.
+    /// The key for the tags (names) of all partitions.
     #[must_use]
     pub fn tags(&self) -> Key {
         self.key("")
     }
 
-    /// The key of the lock of a command that changes the list.
+    /// The key for the lock of a command that changes the list of partitions.
     #[must_use]
     pub fn change(&self) -> Key {
         self.key(":change")
     }
 
-    /// The key of the tags of partitions that were in the list once.
+    /// The key for the tags (names) of former partitions, which are no longer in the list.
     #[must_use]
     pub fn retired(&self) -> Key {
         self.key(":retired")
     }
 
-    /// The key of the list that the gate of this name works with.
+    /// The key for the list of partitions that the given gate (HTTP server) works with.
     #[must_use]
     pub fn gate(&self, name: &str) -> Key {
         self.key(&format!(":gate:{name}"))

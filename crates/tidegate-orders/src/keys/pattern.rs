@@ -40,7 +40,7 @@ impl<'a> Pattern<'a> {
         format!("{}{STAGED}*", self.glob())
     }
 
-    /// The voucher in the place of the placeholder in a key. None: that text is not a number from 1 on.
+    /// The voucher in the place of the placeholder in a key. `None` if that text is not a number from 1 on.
     pub(crate) fn voucher(&self, key: &str) -> Option<VoucherId> {
         self.name(key)?.parse().ok()
     }

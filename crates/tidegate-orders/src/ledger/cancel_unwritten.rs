@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{order::Order, scripts::UserAfter};
 
-/// The outcome for an order that must be cancelled before it is written.
+/// The outcome of an attempt to cancel an order before it is written: see [`Ledger::cancel_unwritten`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cancellation {
     /// No worker can write the order from now on; the caller must release in Redis what the order holds. The user stays
@@ -35,8 +35,8 @@ pub enum Cancellation {
 }
 
 impl Ledger {
-    /// Cancels orders that are not written. A repeated call gives the same answer. If the database refuses a row, the
-    /// ledger splits the batch until that row is alone, and cancels the other orders.
+    /// Cancels orders that are not written in MySQL, so that they are never written. A repeated call gives the same
+    /// answer. If the database refuses a row, the call cancels all orders except the order of that row.
     ///
     /// # Errors
     /// Fails if MySQL does not answer, or if its node lags. Each order may be cancelled or not.
@@ -59,15 +59,14 @@ impl From<Contention> for Cancellation {
 }
 
 impl Snapshot {
-    /// Predicts what [`Ledger::cancel_unwritten`] would do with `orders`. MySQL may still refuse a row, which shows
-    /// only when it is written.
+    /// Predicts what [`Ledger::cancel_unwritten`] would do with `orders`. MySQL may still refuse a row at the time of
+    /// writing.
     #[must_use]
     pub fn predict_cancel(mut self, orders: &[Incoming]) -> Vec<Cancellation> {
         decide(orders, &mut self.0).into_iter().map(|(cancellation, _)| cancellation).collect()
     }
 
-    /// Whether the user of a cancelled order may order again. None: the order is not cancelled, neither by
-    /// [`Ledger::cancel_unwritten`] nor after it was written.
+    /// Whether the user of a cancelled order may order again. `None` if the order is not cancelled.
     #[must_use]
     pub fn cancelled(&self, order: &Order) -> Option<UserAfter> {
         let owner = (order.user.get(), order.voucher.get());

@@ -31,7 +31,7 @@ impl Ledger {
             tracing::warn!(
                 host,
                 reason,
-                "this MySQL node does not show what the other nodes have committed: entries that depend on it are set aside"
+                "this MySQL node does not show what the other nodes have committed: entries that need missing rows wait and are tried again"
             );
         }
         *session = Session::open(&self.pool).await?;

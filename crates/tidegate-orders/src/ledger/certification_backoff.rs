@@ -28,7 +28,7 @@ struct State {
 }
 
 impl CertificationBackoff {
-    /// Waits until this process may write again.
+    /// Waits until this process may write again after a certification conflict.
     pub async fn wait(&self) {
         loop {
             let Some(until) = self.state().until.filter(|until| *until > Instant::now()) else { return };
@@ -36,7 +36,8 @@ impl CertificationBackoff {
         }
     }
 
-    /// Notes that the server rolled back a transaction, which had taken `took`.
+    /// Records that the server rolled back a transaction because of a conflict, after the transaction had run for the
+    /// time `took`.
     pub fn on_conflict(&self, took: Duration) {
         let mut state = self.state();
         state.conflicts = (state.conflicts + 1).min(MOST_CONFLICTS);
@@ -45,7 +46,7 @@ impl CertificationBackoff {
         state.until = Some(state.until.map_or(until, |before| before.max(until)));
     }
 
-    /// Notes that a transaction was committed, so the next conflict counts as the first again.
+    /// Records that a transaction was committed, so that the next conflict counts as the first conflict again.
     pub fn on_commit(&self) {
         self.state().conflicts = 0;
     }

@@ -16,7 +16,7 @@ use crate::order::{Order, OrderId, Uses, VoucherId};
 use tidegate_stream::Outage;
 
 impl Ledger {
-    /// Reads what the database holds that matters to `orders`. Does not wait for locks.
+    /// Reads the rows about `orders` from the database, without waiting for locks.
     ///
     /// # Errors
     /// Fails if the database does not answer. Also fails if absent rows decide and the node lags.
@@ -41,19 +41,20 @@ impl Ledger {
     }
 }
 
-/// The contents of the database about some orders at one moment. The methods predict what each kind of change would do
-/// with these orders.
+/// The rows of the database about some orders at one moment. The methods predict what a change would do with these
+/// orders.
 #[derive(Debug)]
 pub struct Snapshot(pub(super) Known);
 
 impl Snapshot {
-    /// Whether the database has neither a row nor a refusal for the id of this order.
+    /// Whether the database does not know the id of the given order: no row of an order and no row of a refused order
+    /// has this id.
     #[must_use]
     pub fn is_unknown(&self, order: &Order) -> bool {
         !self.0.ids.contains_key(&order.id) && !self.0.refusals.contains_key(&order.id)
     }
 
-    /// The limit uses that a new entry of an old order must state. None: the new entry states nothing.
+    /// The counts against limits that a new entry of an old order must state. `None` if the new entry states no counts.
     ///
     /// `first_ms` is the millisecond of the order's first entry. If that entry came before the voucher had limits, the
     /// order used none, and the new entry states that. Otherwise the new entry would look like one that went past the
@@ -65,9 +66,9 @@ impl Snapshot {
         order.uses.clone().or_else(|| came_before().then(Uses::default))
     }
 
-    /// Predicts what [`Ledger::record`] would do with `orders`, which are in stream order and follow the orders that
-    /// `before` knows. Adds them to `before`. MySQL may still refuse a row (a foreign key, a check), which shows only
-    /// when it is written.
+    /// Predicts what [`Ledger::record`] would do with `orders`, after all orders in `before` are written. `orders` must
+    /// be in stream order. Adds `orders` to `before`. MySQL may still refuse a row at the time of writing, because of a
+    /// foreign key or a check.
     #[must_use]
     pub fn predict_record(mut self, orders: &[Incoming], before: &mut DryRun) -> Vec<Decided> {
         before.show(orders, &mut self.0);
@@ -81,9 +82,9 @@ impl Snapshot {
 /// soon.
 const MOST_ORDERS: usize = 200_000;
 
-/// The changes that the orders of a dry run would have made so far. It remembers what all of them would take from the
-/// stocks. It remembers the ids and slot keys only of the last ones, because a stream may hold more orders than fit
-/// into memory.
+/// The changes that the orders of a dry run would have made so far. The dry run counts the units of all its orders. The
+/// dry run keeps the ids and users only of the newest orders, because a stream may hold more orders than fit into
+/// memory.
 #[derive(Debug)]
 pub struct DryRun {
     most: usize,
@@ -109,7 +110,8 @@ impl DryRun {
         Self { most, has_forgotten: false, noted, taken, slot_keys, ids, refusals }
     }
 
-    /// Whether there were too many orders to remember. An order that came twice may then count as two.
+    /// Whether the dry run had too many orders to keep all their ids. An order that comes twice may then count as two
+    /// orders.
     #[must_use]
     pub fn has_forgotten(&self) -> bool {
         self.has_forgotten

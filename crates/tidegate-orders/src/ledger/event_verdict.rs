@@ -15,16 +15,16 @@ use crate::{
     scripts::UserAfter,
 };
 
-/// An event with the stream entry that brought it.
+/// An event, and the id of the stream entry that brought it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IncomingEvent {
     /// The event that the entry holds.
     pub event: Event,
-    /// The id of the stream entry.
+    /// The id of the stream entry that holds the event.
     pub entry: EntryId,
 }
 
-/// The ledger's verdict on an event.
+/// The decision on an event when it is recorded in MySQL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EventVerdict {
     /// The event is recorded, now or by an earlier call, with all changes that it makes.
@@ -38,27 +38,29 @@ pub enum EventVerdict {
     },
     /// The database refuses the event, with this message.
     Rejected(String),
-    /// Other sessions are in the way. Nothing was written and nothing is wrong; try again later.
+    /// Another session or node delays the write. Nothing was written, and the entry is not at fault: try again later.
     Contended(Contention),
 }
 
-/// An order that an event of Tidegate has ended.
+/// An order that an event has ended: the event cancelled the order, refunded it, or let it expire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EndedOrder {
     /// Whether the user of the order may order again.
     pub user_after: UserAfter,
-    /// Whether the order was written before it ended. Otherwise it was cancelled before its entry came.
+    /// Whether the order was written to MySQL before it ended. If not, the order was cancelled before its entry came.
     pub was_written: bool,
 }
 
-/// Orders that no longer hold anything, by the program that ended them. Some ended orders are in neither map: an entry
-/// of the stream wrote the row, and another program or an operator changed it. Tidegate cannot know whether that change
-/// also released the units in Redis.
+/// Ended orders, which hold no units any more, in two maps: orders that an event ended, and orders whose rows another
+/// program wrote as already ended. If Tidegate wrote the row and another program ended the order later, the order is in
+/// neither map: Tidegate cannot know whether that program also returned the units in Redis.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EndedOrders {
-    /// Orders that an event of Tidegate ended: what Redis holds for them must be released, once.
+    /// The orders that an event ended. If Redis still counts the units of such an order as taken, the units must return
+    /// to the stock.
     pub by_events: HashMap<OrderId, EndedOrder>,
-    /// Orders whose rows another program wrote as ended: whether their users may order again, and when, in Unix ms.
+    /// The orders whose rows another program wrote as already ended. For each order: whether its user may order again,
+    /// and the time of the row in Unix milliseconds.
     pub by_another_program: HashMap<OrderId, (UserAfter, i64)>,
 }
 
@@ -120,14 +122,14 @@ pub(super) struct OrderChange {
 /// The changes that must be written for some events.
 #[derive(Debug, Default)]
 pub(super) struct EventChanges<'a> {
-    /// Orders without a row: the event that was accepted as their cancellation and names their user and voucher, its
-    /// entry, and the status of the row.
+    /// The orders without a row that an event cancels. For each order: the event with its user and voucher, the id of
+    /// the event's entry, and the status of the row to write.
     pub cancelled_before: BTreeMap<OrderId, (&'a Event, EntryId, i64)>,
     pub moved: BTreeMap<OrderId, OrderChange>,
     pub recorded: Vec<(&'a Event, PastEvent)>,
-    /// The units that are returned to each voucher.
+    /// For each voucher, the number of units that the events return to its stock.
     pub units: BTreeMap<VoucherId, i64>,
-    /// The orders whose time limit for the payment no longer applies.
+    /// The orders whose time limit for the payment has ended or was removed, because of an event.
     pub time_limits_over: BTreeSet<OrderId>,
 }
 
@@ -141,11 +143,11 @@ impl EventChanges<'_> {
 #[derive(Debug, Default)]
 pub(super) struct KnownEvents {
     pub histories: HashMap<OrderId, History>,
-    /// Live orders of the users whose orders may end, by voucher and user.
+    /// The live orders in MySQL of each pair of voucher and user whose order may end.
     pub live: HashMap<(VoucherId, UserId), HashSet<OrderId>>,
-    /// Orders that must be paid in time, with user and voucher as they were written.
+    /// The orders that must be paid in time, each with the user and the voucher of its row.
     pub with_time_limit: HashMap<OrderId, (i64, i64)>,
-    /// Orders that MySQL has lost and that a repair brings back.
+    /// The orders that MySQL has lost and that a repair can restore.
     pub lost: HashSet<OrderId>,
 }
 

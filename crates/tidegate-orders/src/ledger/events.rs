@@ -27,9 +27,9 @@ use crate::{
 };
 
 impl Ledger {
-    /// Records `events`, which are in stream order, and returns one verdict for each, in the same order. The events of
-    /// an order are recorded together. `of_others` holds the entries of events whose user or voucher differs from the
-    /// journal's.
+    /// Records events in MySQL. `events` must be in stream order. Returns one decision for each event, in the same
+    /// sequence. All events of one order are recorded together. `of_others` holds the entries of events whose user or
+    /// voucher differs from the order's note in Redis.
     ///
     /// Events that were recorded before get the same verdict again, so the call can be repeated at any time.
     ///
@@ -73,7 +73,8 @@ impl Ledger {
         Ok(ended)
     }
 
-    /// Predicts the outcome of these events, one after the other, and whether each is already recorded. Reads only.
+    /// Predicts the outcome of these events, one after the other, and whether each is already recorded. Changes
+    /// nothing.
     ///
     /// # Errors
     /// Fails if MySQL does not answer.
@@ -153,7 +154,7 @@ impl Ledger {
             WriteOutcome::Committed => Ok(recorded),
             // The next look-up finds what the faster writer has changed.
             WriteOutcome::Mismatch(mismatch) => {
-                Err(Fault::Contention(format!("an order has changed since it was looked up ({mismatch:?})")))
+                Err(Fault::Contention(format!("an order changed after its look-up ({mismatch:?})")))
             }
         }
     }

@@ -15,8 +15,9 @@ use crate::{
 /// The number of orders in one look-up.
 const LOOKUP: usize = 1_000;
 
-/// Reads the rows, refusals and events of these orders. Orders that MySQL does not know are left out. Takes one round
-/// trip for a thousand orders, by primary keys, without a lock.
+/// Reads the rows and events of the given orders, and the rows of those that were refused. Orders that MySQL does not
+/// know are left out. For up to a thousand orders, the call takes one round trip, reads by primary keys, and takes no
+/// locks.
 ///
 /// # Errors
 /// Fails if MySQL does not answer or the tables are not ready.
@@ -33,8 +34,8 @@ pub async fn read_histories(
     Ok(histories)
 }
 
-/// The places of the events that are not recorded: a worker that handles such an event records it and applies it. Takes
-/// one round trip for a thousand orders, by the primary key, without a lock.
+/// The indexes of those events that are not recorded in MySQL yet, so that a worker must still apply them. For up to a
+/// thousand orders, the call takes one round trip, reads by the primary key, and takes no locks.
 ///
 /// # Errors
 /// Fails if MySQL does not answer or the tables are not ready.

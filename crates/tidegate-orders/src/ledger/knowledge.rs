@@ -16,7 +16,7 @@ use super::{
 /// The knowledge that the verdicts of a batch are decided from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Knowledge {
-    /// Assumptions that most often hold, without any read.
+    /// Assumptions that are mostly true, without any read.
     Assumed,
     /// The rows as they were read without a lock.
     Looked(Depth),
@@ -88,7 +88,7 @@ const BATCHES_BEFORE_LESS: u8 = 8;
 /// more. All lanes of a process share it.
 #[derive(Debug, Default)]
 pub(super) struct RecentDepth {
-    /// The least depth. None: only what the last batches needed is looked up.
+    /// The least depth. `None` if only what the last batches needed is looked up.
     least: Option<Depth>,
     /// The depth that the last batches needed, and the number of further batches for which it counts.
     recent: Mutex<Option<(Depth, u8)>>,
@@ -106,7 +106,7 @@ impl RecentDepth {
         recent.map(|(depth, _)| depth).max(self.least).map_or(Knowledge::Assumed, Knowledge::Looked)
     }
 
-    /// Notes the depth that a written batch needed. None: it needed no look-up.
+    /// Notes the depth that a written batch needed. `None` if the batch needed no look-up.
     pub(super) fn note(&self, needed: Option<Depth>) {
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         *recent = match (*recent, needed) {
@@ -119,7 +119,7 @@ impl RecentDepth {
     }
 }
 
-/// The depth to which a batch must be looked up to get these verdicts. None: assumptions suffice.
+/// The depth to which a batch must be looked up to get these verdicts. `None` if assumptions suffice.
 pub(super) fn needed(part: &[&Incoming], decided: &[Decided]) -> Option<Depth> {
     let is_plain = |decided: &Decided| decided.verdict == Verdict::Created;
     if decided.iter().all(is_plain) {

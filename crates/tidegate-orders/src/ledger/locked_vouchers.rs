@@ -41,7 +41,7 @@ pub(super) struct LockedVouchers(Mutex<HashMap<VoucherId, Held>>);
 struct Held {
     since: Instant,
     looked: Instant,
-    /// The contents of the row at that time. None: they could not be read.
+    /// The contents of the row at that time. `None` if the contents could not be read.
     row: Option<LockedRow>,
 }
 
@@ -56,8 +56,8 @@ enum Locks {
 }
 
 impl Ledger {
-    /// The vouchers among these whose rows other sessions hold: their orders need not be recorded now. Does not wait
-    /// for locks, and mostly needs no query.
+    /// The vouchers among the given ones whose rows other sessions have locked. An attempt to write their orders now
+    /// would only wait. The call does not wait for locks, and mostly needs no query.
     ///
     /// # Errors
     /// Fails if MySQL does not answer.
@@ -228,7 +228,7 @@ fn log_freed(freed: &[(VoucherId, Instant)]) {
         let held_ms = u64::try_from(longest.as_millis()).unwrap_or(u64::MAX);
         tracing::info!(
             voucher = %first, vouchers = freed.len(), held_ms,
-            "the row of a voucher is free again: its orders are written"
+            "the row of a voucher is free again: orders of the voucher are written again"
         );
     }
 }
@@ -241,7 +241,7 @@ async fn log_held(first: VoucherId, vouchers: usize, pool: MySqlPool) {
     };
     tracing::warn!(
         voucher = %first, vouchers, connection, age_s,
-        "the row of a voucher is held by another session: its orders wait until the row is free"
+        "the row of a voucher is locked by another session: orders of the voucher wait until the row is free"
     );
 }
 

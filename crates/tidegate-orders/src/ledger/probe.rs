@@ -9,8 +9,8 @@ use super::{Ledger, fault::Fault, sql};
 
 impl Ledger {
     /// Checks that the database accepts a durable write and that the schema is in place. All workers of a cluster write
-    /// the same row for this. If certification lets one worker win, the others try again, for no longer than a
-    /// transaction may take.
+    /// the same row for this check. If the servers let only one of several writes succeed, the other workers try again,
+    /// for no longer than the time limit of a transaction.
     ///
     /// # Errors
     /// Fails if the database does not answer, or refuses the write.

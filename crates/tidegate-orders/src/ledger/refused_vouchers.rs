@@ -13,7 +13,7 @@ use crate::order::VoucherId;
 pub(super) struct RefusedVouchers(RwLock<HashSet<VoucherId>>);
 
 impl RefusedVouchers {
-    /// Whether one of the vouchers of these orders is known to have refusals.
+    /// Whether the database has refused orders of any voucher in the given orders.
     pub fn has_any_of(&self, part: &[&Incoming]) -> bool {
         let refused = self.0.read().unwrap_or_else(PoisonError::into_inner);
         !refused.is_empty() && part.iter().any(|incoming| refused.contains(&incoming.order.voucher))

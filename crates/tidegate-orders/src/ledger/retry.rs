@@ -24,7 +24,8 @@ pub(super) enum Failure {
     GaveUp,
 }
 
-/// Counters of how often other transactions got in the way of this process, by kind.
+/// Counters of the transactions of this process that failed because of other transactions: deadlocks, lock waits and
+/// duplicate keys.
 #[derive(Debug, Default)]
 pub struct Contentions {
     deadlocks: AtomicU64,
@@ -32,19 +33,20 @@ pub struct Contentions {
     duplicates: AtomicU64,
 }
 
-/// The values of [`Contentions`] at one moment.
+/// The numbers of transactions that failed because of other transactions: the values of [`Contentions`] at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ContentionCounts {
-    /// Transactions that the server rolled back in favour of others.
+    /// The number of transactions that the server rolled back in favour of other transactions.
     pub deadlocks: u64,
-    /// Transactions that waited for a row for longer than the session allows.
+    /// The number of transactions that waited for a row lock for longer than the session allows.
     pub lock_waits: u64,
-    /// Transactions that met a row which another session had written since the look-up.
+    /// The number of transactions that failed with a duplicate key, because another session had written the row after
+    /// the look-up.
     pub duplicates: u64,
 }
 
 impl Contentions {
-    /// Reads the present values of the counters.
+    /// Reads the current values of the counters.
     #[must_use]
     pub fn counts(&self) -> ContentionCounts {
         ContentionCounts {
@@ -65,14 +67,15 @@ pub(super) struct Tries<'a> {
 }
 
 impl<'a> Tries<'a> {
-    /// Creates the record of a transaction without any failure.
+    /// Creates the record of the attempts at one transaction, with no failure yet.
     pub fn new(contentions: &'a Contentions) -> Self {
         let backoff = Backoff::new(Duration::from_millis(5), Duration::from_millis(200));
         Self { contentions, backoff, deadlocks: 0, duplicates: 0 }
     }
 
-    /// Returns why the transaction is not tried again after this fault. None: try again; the wait before that is over.
-    /// A lock wait is not tried again, because it has cost enough time already.
+    /// Waits before the next attempt at a transaction that failed with the given error. If the transaction must not be
+    /// tried again, returns why. For example, a transaction that waited for a lock is not tried again, because the wait
+    /// has already cost enough time.
     ///
     /// # Errors
     /// Returns the outage if the fault is one.
@@ -105,7 +108,7 @@ impl<'a> Tries<'a> {
             }
         };
         let (deadlocks, duplicates) = (self.deadlocks, self.duplicates);
-        tracing::debug!(error, deadlocks, duplicates, "contention: the whole batch is tried again");
+        tracing::debug!(error, deadlocks, duplicates, "a transaction had a conflict, and is tried again");
         tokio::time::sleep(self.backoff.next_wait()).await;
         Ok(None)
     }

@@ -146,7 +146,7 @@ impl Packet {
             // checks may be missing.
             if (results, rows) != (self.results, self.rows) {
                 return Err(sqlx::Error::Protocol(format!(
-                    "answered a batch with {results} results and {rows} rows instead of {} and {}",
+                    "MySQL answered with {results} results and {rows} rows, but {} results and {} rows were expected",
                     self.results, self.rows
                 )));
             }

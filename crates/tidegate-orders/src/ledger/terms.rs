@@ -25,12 +25,14 @@ impl KnownTerms {
         Self { default_s: i64::try_from(default.as_secs()).unwrap_or(i64::MAX / 1000), ..Self::default() }
     }
 
-    /// The seconds to pay for orders of vouchers without a time of their own. 0: they never expire.
+    /// The time limit for the payment of an order whose voucher has no limit of its own, in seconds. 0 if the order
+    /// never expires.
     pub fn default_s(&self) -> i64 {
         self.default_s
     }
 
-    /// Adds to `known` the assumed terms of the vouchers of these orders.
+    /// Adds to `known` what is assumed about the vouchers of the given orders: time limits of payments, and limits on
+    /// orders.
     pub fn assume(&self, part: &[&Incoming], known: &mut Known) {
         let terms = self.known.read().unwrap_or_else(PoisonError::into_inner);
         if terms.is_empty() {
@@ -40,7 +42,7 @@ impl KnownTerms {
         known.terms.extend(vouchers.filter_map(|voucher| Some((voucher, *terms.get(&voucher)?))));
     }
 
-    /// Remembers the terms that were read.
+    /// Stores what MySQL says about vouchers: time limits of payments, and limits on orders.
     pub fn note(&self, known: &Known) {
         let differs = |terms: &HashMap<VoucherId, SaleTerms>| {
             known.stocks.keys().any(|voucher| terms.get(voucher) != known.terms.get(voucher))

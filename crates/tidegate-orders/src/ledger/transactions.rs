@@ -93,7 +93,7 @@ impl Ledger {
             // The held vouchers that other batches found while this part waited for its turn.
             let held = self.held.among(part.items.iter().map(|item| item.voucher()));
             if !held.is_empty() && !self.find_held(held, SECOND_LOOK).await?.is_empty() {
-                return Err(Fault::LockWait("the row of a voucher is held".to_owned()));
+                return Err(Fault::LockWait("another session has locked the row of a voucher".to_owned()));
             }
             let mut session = Session::open(&self.pool).await?;
             let outcomes = write(self, &mut session, &part.items).await;

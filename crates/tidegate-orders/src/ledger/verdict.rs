@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::Incoming;
 use crate::order::{Order, OrderId, Slot, UserId, Uses, VoucherId};
 
-/// The ledger's verdict on an order.
+/// The decision on an order when it is written to MySQL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The order was written by this call.
@@ -20,32 +20,33 @@ pub enum Verdict {
     Cancelled,
     /// The order will never be written, and what Redis holds for it must be released.
     Refused(Refusal),
-    /// MySQL has no such voucher, or its stock is NULL.
+    /// MySQL has no row for the voucher, or the stock in the row is NULL.
     UnknownVoucher,
-    /// The voucher has had limits since this millisecond, and the entry came later without stating its uses of them.
+    /// The voucher has had limits since this millisecond, and the later entry does not state its uses of limits.
     PastLimits(i64),
     /// Another order, of another user or voucher, has this id.
     IdTaken,
     /// The database refuses the row, with this message.
     Rejected(String),
-    /// Other sessions are in the way. Nothing was written and nothing is wrong; try again later.
+    /// Another session or node delays the write. Nothing was written, and the entry is not at fault: try again later.
     Contended(Contention),
 }
 
-/// The cause that an order waits for.
+/// The reason why an order waits: another session or worker holds a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Contention {
     /// Another session holds the row of the order's voucher.
     Voucher(VoucherId),
     /// Another session holds a row that this order needs, other than its voucher's.
     Row(OrderId),
-    /// No cause of its own is known. Either the server rolled the batch back six times in favour of others, as
-    /// certification does with writers at several nodes. Or other sessions held many rows of the batch, and its time
-    /// was up before this order's turn.
+    /// No specific cause is known. Either the server rolled the batch back six times in favour of other transactions,
+    /// as certification does with writers at several nodes. Or other sessions held many rows of the batch, and the time
+    /// of the batch ended before the turn of this order.
     Batch,
     /// The node of our sessions does not show a row, perhaps only because it is behind the other nodes of its cluster.
     NodeBehind,
-    /// MySQL has lost an order of this voucher, or the end of one, that Redis still has. A repair brings it back.
+    /// MySQL has lost an order of this voucher, or the end of an order, that Redis still has. A repair restores the
+    /// lost data.
     Lost(VoucherId),
 }
 
@@ -54,7 +55,7 @@ pub enum Contention {
 pub(super) enum Freshness {
     /// The node shows everything that was committed on any other node before the check.
     Current,
-    /// The node may lack such rows: nothing can be decided now from their absence.
+    /// The node may lack rows that other nodes have committed: nothing can be decided now from a missing row.
     Behind,
 }
 
@@ -64,8 +65,8 @@ impl From<Contention> for Verdict {
     }
 }
 
-/// The reason why an order is refused. It is stored in `tidegate_refusal`, so that the same order always gets the same
-/// answer.
+/// The reason why an order is refused. The table `tidegate_refusal` stores the reason, so that the same order always
+/// gets the same answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Refusal {
@@ -76,7 +77,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// The word for this reason in rows, logs and the journal.
+    /// The word for this reason of a refusal, as rows, logs and journals in Redis contain it.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -102,11 +103,11 @@ pub(super) fn slot_key(order: &Order) -> SlotKey {
 /// The columns of a voucher's row that set the terms of its sale. In most rows, all of them are NULL.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct SaleTerms {
-    /// The column `pay_within`: the seconds in which an order must be paid. 0: it never expires. None: the
-    /// configuration decides.
+    /// The time limit for the payment of an order, in seconds, from the column `pay_within`. 0 if the order never
+    /// expires. `None` if the configuration decides.
     pub pay_within_s: Option<i64>,
-    /// The column `limits_since`: entries after this millisecond must state what they used of limits. None: there are
-    /// no limits.
+    /// The time since which the voucher has limits, in Unix milliseconds, from the column `limits_since`. A later entry
+    /// must state which limits it counts against. `None` if the voucher has no limits.
     pub limits_since_ms: Option<i64>,
 }
 
@@ -120,34 +121,36 @@ impl SaleTerms {
 /// The contents of the database that matter to a batch: assumed, or read with or without the locks of its vouchers.
 #[derive(Debug, Default)]
 pub(super) struct Known {
-    /// The units that each voucher has left.
+    /// The number of units that each voucher has left in MySQL.
     pub stocks: HashMap<VoucherId, i64>,
-    /// The ids that are taken, with user and voucher as the row has them: other writers may have put any number there.
+    /// The order ids that MySQL already has, with the user and the voucher in the row. The user and the voucher can be
+    /// any numbers, because other programs also write rows.
     pub ids: HashMap<OrderId, (i64, i64)>,
-    /// The taken ids whose row is cancelled or refunded.
+    /// The order ids whose row in MySQL is cancelled or refunded.
     pub cancelled: HashSet<OrderId>,
-    /// The earlier refusals, with user and voucher.
+    /// The orders that were refused earlier, with user, voucher and reason.
     pub refusals: HashMap<OrderId, (i64, i64, Refusal)>,
-    /// The number of refused orders of each voucher.
+    /// For each voucher, the number of its refused orders in MySQL.
     pub refused_of: HashMap<VoucherId, i64>,
-    /// The slots that are taken, each with the id of its order, as the row has it.
+    /// The slots (numbers of a user's orders) that live orders take in MySQL, each with the id of the order.
     pub slot_keys: HashMap<SlotKey, i64>,
-    /// The orders in these slots whose end MySQL has lost.
+    /// The ended orders that still have a slot (the number that keeps their user from a second order), because MySQL
+    /// has lost the end of the order.
     pub ended: HashSet<OrderId>,
-    /// The terms of the vouchers whose rows state any.
+    /// The terms in the rows of vouchers: the time limit of payments, and the time since which the voucher has limits.
     pub terms: HashMap<VoucherId, SaleTerms>,
 }
 
 impl Known {
-    /// The assumptions that most often hold: each voucher has enough stock, and neither the orders nor their users were
-    /// seen before.
+    /// Creates assumptions about a batch that are mostly true: each voucher has enough stock, and MySQL knows neither
+    /// the orders nor an order of their users.
     pub fn assumed(part: &[&Incoming]) -> Self {
         let stocks = part.iter().map(|incoming| (incoming.order.voucher, i64::MAX)).collect();
         let (ids, slot_keys) = (HashMap::with_capacity(part.len()), HashMap::with_capacity(part.len()));
         Self { stocks, ids, slot_keys, ..Self::default() }
     }
 
-    /// Adds the results of another look-up.
+    /// Adds the results of a second look-up in MySQL to what is known about the batch.
     pub fn add(&mut self, other: Self) {
         let Self { stocks, ids, cancelled, refusals, refused_of, slot_keys, ended, terms } = other;
         self.stocks.extend(stocks);
@@ -160,7 +163,8 @@ impl Known {
         self.terms.extend(terms);
     }
 
-    /// The other orders that hold the slots of the new orders in `part`.
+    /// The orders in MySQL that already have the slots of the new orders in `part`. A slot is the number that keeps a
+    /// user from a second order.
     pub fn holders<'a>(&self, part: impl IntoIterator<Item = &'a Incoming>) -> Vec<(VoucherId, OrderId)> {
         let holder = |Incoming { order, .. }: &Incoming| {
             let is_new = !self.ids.contains_key(&order.id) && !self.refusals.contains_key(&order.id);
@@ -171,12 +175,12 @@ impl Known {
     }
 }
 
-/// A verdict, and whether the database must be changed for it.
+/// The decision on an order, and whether the database must be changed for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decided {
-    /// The verdict on the order.
+    /// The decision on the order: written, refused or another outcome.
     pub verdict: Verdict,
-    /// Whether the verdict is new and must still be written.
+    /// Whether the decision is new, so that it must still be written to MySQL.
     pub is_new: bool,
 }
 
@@ -254,32 +258,35 @@ fn decide_one(incoming: &Incoming, known: &mut Known) -> Decided {
 /// The changes that must be written for the verdicts of a batch.
 #[derive(Debug, Default)]
 pub(super) struct Changes<'a> {
-    /// The orders to write, by ascending id.
+    /// The orders to write, sorted by id in ascending order.
     pub created: Vec<&'a Incoming>,
-    /// The created orders that used limits, with their uses, by ascending id.
+    /// The orders to write that count against limits, each with the limits, sorted by order id in ascending order.
     pub limited: Vec<(&'a Incoming, &'a Uses)>,
-    /// The created orders that must be paid in time, with the seconds that they have, by ascending id.
+    /// The orders to write that must be paid in time, sorted by id, each with its time limit in seconds.
     pub timed: Vec<(&'a Incoming, i64)>,
     pub refused: Vec<(&'a Incoming, Refusal)>,
-    /// The changes of stocks by ascending voucher, the order in which they are locked.
+    /// The changes of stocks, sorted by voucher in ascending order. The transaction locks the rows of the vouchers in
+    /// the same order.
     pub stocks: Vec<(VoucherId, StockChange)>,
 }
 
 /// The change that a batch makes in the row of a voucher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct StockChange {
-    /// The units that the batch takes.
+    /// The number of units that the batch takes from the voucher's stock.
     pub units: i64,
-    /// The number of orders that it refuses.
+    /// The number of orders of the voucher that the batch refuses.
     pub refused: i64,
-    /// The stock must be below this. Otherwise an order was refused as out of stock although stock remains.
+    /// The value below which the stock must be. If the stock is equal or higher, the batch refused an order as out of
+    /// stock although the stock was sufficient.
     pub below: i64,
-    /// The row must hold these terms. Otherwise orders were written on other terms than the voucher's.
+    /// The terms (time limit of payments, limits on orders) that the voucher's row must still have. If the row has
+    /// other terms, the batch decided on outdated terms.
     pub terms: SaleTerms,
 }
 
 /// Collects the changes for the decisions of a batch. `default_s` is the time for orders whose voucher has no time of
-/// its own; 0: they never expire.
+/// its own. 0 if these orders never expire.
 pub(super) fn changes<'a>(
     part: &[&'a Incoming],
     decided: &[Decided],
@@ -328,13 +335,13 @@ impl Changes<'_> {
         self.created.is_empty() && self.refused.is_empty()
     }
 
-    /// The number of orders of the changed vouchers that were refused at the time of the look-up.
+    /// The number of orders of the changed vouchers that were already refused when MySQL was read.
     pub fn refused_before(&self, known: &Known) -> i64 {
         self.stocks.iter().filter_map(|(voucher, _)| known.refused_of.get(voucher)).sum()
     }
 
-    /// Whether a stock covers only a part of the units that the batch asks for. Only a read under its lock can decide
-    /// which part.
+    /// Whether a stock covers only some of the units that the batch requests. Which orders get these units is decided
+    /// after the row of the voucher is locked and read.
     pub fn splits_a_stock(&self) -> bool {
         self.stocks.iter().any(|(_, stock)| stock.units > 0 && stock.below < i64::MAX)
     }

@@ -48,7 +48,8 @@ impl<T: Item> Part<'_, T> {
 }
 
 impl<'a, T: Item, V: Clone> WorkList<'a, T, V> {
-    /// A whole batch as one part. `unfinished` is the outcome of every item that is not finished.
+    /// Creates a list of the parts of a batch that must still be written. At first, the whole batch is one part.
+    /// `unfinished` is the outcome of every item that is not finished.
     pub fn new(items: &'a [T], unfinished: V) -> Self {
         Self { items, outcomes: vec![unfinished; items.len()], parts: vec![(0..items.len()).collect()] }
     }
@@ -62,14 +63,14 @@ impl<'a, T: Item, V: Clone> WorkList<'a, T, V> {
         Some(Part { places, items })
     }
 
-    /// Sets the outcomes of a part, one for each item.
+    /// Sets the outcomes of a part of the batch, one for each item.
     pub fn finish(&mut self, part: &Part<'_, T>, outcomes: impl IntoIterator<Item = V>) {
         for (at, outcome) in part.places.iter().zip(outcomes) {
             self.outcomes[*at] = outcome;
         }
     }
 
-    /// Splits a part: its earlier half runs next, then the later half.
+    /// Splits a part of the batch: its earlier half runs next, then its later half.
     pub fn halve(&mut self, part: Part<'_, T>) {
         self.halve_places(part.places);
     }
@@ -85,9 +86,9 @@ impl<'a, T: Item, V: Clone> WorkList<'a, T, V> {
 }
 
 impl<T: Item, V: Clone + From<Contention>> WorkList<'_, T, V> {
-    /// Sets aside the items of the `held` vouchers, because another session holds a row that the part needs; the other
-    /// items are tried again without them. If none of the vouchers is held, it is some other row: smaller parts show
-    /// which order needs it.
+    /// Sets aside (leaves for a later try) the items of the vouchers in `held`, because another session has locked a
+    /// row that these vouchers need. The remaining items are tried again. If `held` is empty, another row is locked:
+    /// the part is then split, to find which order needs that row.
     pub fn set_aside(&mut self, part: Part<'_, T>, held: &BTreeSet<VoucherId>) {
         let (waiting, free): (Vec<usize>, Vec<usize>) =
             part.places.into_iter().partition(|at| held.contains(&self.items[*at].voucher()));

@@ -24,8 +24,8 @@ impl Writers {
         Self { places: Semaphore::new(places), certification_backoff: CertificationBackoff::default() }
     }
 
-    /// Waits until one more transaction may write. After conflicts with writers of other nodes, it waits longer.
-    /// Another transaction may write when the permit is dropped.
+    /// Waits until one more transaction may write. After conflicts with writers on other nodes, the wait is longer.
+    /// When the caller drops the returned permit, another transaction may write.
     pub async fn place(&self, commit: Commit) -> SemaphorePermit<'_> {
         let place = self.places.acquire().await.expect("places are never closed");
         if commit == Commit::Apart {
@@ -34,7 +34,7 @@ impl Writers {
         place
     }
 
-    /// Notes the outcome of a transaction, which had taken `took`.
+    /// Records the outcome of a transaction, which had run for the time `took`.
     pub fn note<T>(&self, outcome: &Result<T, Fault>, took: Duration) {
         match outcome {
             Ok(_) => self.certification_backoff.on_commit(),

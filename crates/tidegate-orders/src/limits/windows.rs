@@ -10,24 +10,24 @@ use crate::order::CampaignId;
 /// again.
 const SLACK_MS: i64 = 24 * 3_600_000;
 
-/// The rules of a voucher or a campaign as Redis has them, as far as they are needed to know which windows are over.
+/// The rules (limits) of a voucher or a campaign in Redis, reduced to the facts that show which time windows are over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CountedWindows {
-    /// The campaign that the voucher belongs to.
+    /// The id of the campaign that the voucher belongs to.
     pub campaign: Option<CampaignId>,
-    /// Whether a user may hold several orders, each in a slot of its own.
+    /// Whether a user may have several orders of the voucher at the same time.
     pub has_slots: bool,
     by_number: BTreeMap<u32, CountedRule>,
 }
 
-/// A rule of these limits, as Redis has it.
+/// A rule (limit) of a voucher or a campaign, as Redis has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CountedRule {
-    /// The name that refusals give.
+    /// The name of the rule, which refusals report.
     pub name: String,
-    /// The maximum orders in a window. None: the rule does not count orders.
+    /// The maximum number of orders in a window of the rule. `None` if the rule does not count orders.
     pub orders: Option<u64>,
-    /// The maximum units in a window. None: the rule does not count units.
+    /// The maximum number of units in a window of the rule. `None` if the rule does not count units.
     pub units: Option<u64>,
     counted: Counted,
 }
@@ -48,7 +48,7 @@ enum Counted {
 }
 
 impl CountedWindows {
-    /// Reads the text that [`super::rules_text`] writes. None: the text has another form.
+    /// Parses the text that [`super::rules_text`] writes. `None` if the text has another form.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (head, rules) = text.split_once(';')?;
@@ -72,15 +72,16 @@ impl CountedWindows {
         Some(Self { campaign, has_slots, by_number: by_number.collect::<Option<_>>()? })
     }
 
-    /// The rule that a field of the hash of uses counts for, if the rule has windows. None: the field belongs to a
-    /// rate, to the slots of a user, or to a rule that does not exist.
+    /// The rule with time windows that a counter in the Redis hash of limit counters belongs to. `None` if the counter
+    /// belongs to a rate, to the number of a user's orders, or to a rule that does not exist.
     #[must_use]
     pub fn rule_of(&self, field: &str) -> Option<&CountedRule> {
         let number = field.split_once(':')?.0.parse().ok()?;
         self.by_number.get(&number).filter(|rule| rule.counted != Counted::Rate)
     }
 
-    /// Whether a field of the hash of uses counts in a window that is over, or for a limit that was removed.
+    /// Whether a counter in the Redis hash of limit counters belongs to a window that is over, or to a limit that was
+    /// removed.
     #[must_use]
     pub fn is_over(&self, field: &str, value: &str, now_ms: i64) -> bool {
         let Some(number) = field.split_once(':').and_then(|(number, _)| number.parse::<u32>().ok()) else {
@@ -97,14 +98,15 @@ impl CountedWindows {
 }
 
 impl CountedRule {
-    /// Whether the window of this number has not ended. The next order is checked against its counts.
+    /// Whether the window with the given number has not ended, so that the next order must be checked against its
+    /// counts.
     #[must_use]
     pub fn is_running(&self, window: u64, now_ms: i64) -> bool {
         let end_ms = i64::try_from(window).ok().and_then(|window| self.counted.end_ms(window));
         end_ms.is_none_or(|end_ms| end_ms > now_ms)
     }
 
-    /// Whether `orders` and `units` are more than the rule allows in a window.
+    /// Whether `orders` or `units` is more than the rule allows in a window.
     #[must_use]
     pub fn is_passed_by(&self, orders: u64, units: u64) -> bool {
         self.orders.is_some_and(|most| orders > most) || self.units.is_some_and(|most| units > most)

@@ -6,35 +6,36 @@ use serde::{Serialize, Serializer};
 
 use super::CampaignId;
 
-/// The most rules of a voucher and its campaign together. Each rule makes every admission slower.
+/// The maximum number of rules (limits) that a voucher and its campaign have together. Each rule makes every order in
+/// Redis slower.
 pub const MOST_RULES: usize = 8;
 /// The length of the longest value of a subject, in bytes.
 pub(crate) const MOST_VALUE_BYTES: usize = 64;
 /// The length of the longest text, in bytes: campaign, number, window and value of each rule.
 const MOST_BYTES: usize = MOST_RULES * (MOST_VALUE_BYTES + 48);
 
-/// The uses of limits by one order, such as `3,19700,abc c5.4,640,x`. The first use counts for the voucher's rule 3 in
-/// the day 19700, with the subject `abc`. The second counts for rule 4 of campaign 5 in the month 640, with the subject
-/// `x`. Empty: the order was admitted under limits, but none of them counts it.
+/// The limits that one order counts against, as a text such as `3,19700,abc c5.4,640,x`: the voucher's rule 3 on day
+/// 19700 for the value `abc`, and rule 4 of campaign 5 in month 640 for the value `x`. The text is empty if no limit
+/// counts the order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Uses(Box<str>);
 
-/// The use of one limit by an order.
+/// One limit that an order counts against, with the time window and the counted value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Use<'a> {
-    /// The campaign that owns the limit. None: it is the voucher's own limit.
+    /// The campaign that owns the limit. `None` if the limit belongs to the voucher.
     pub campaign: Option<CampaignId>,
-    /// The number of the rule.
+    /// The number of the rule (limit) that counts the order.
     pub rule: NonZeroU32,
-    /// The number of the time window: days, months since year 0, or spans of a number of seconds since 1970. 0: the
-    /// whole sale.
+    /// The number of the time window in which the limit counts the order: a day since 1970, a month since year 0, or a
+    /// span of some seconds since 1970. 0 if the window is the whole sale.
     pub window: u64,
-    /// The value of the subject that the limit counts. Empty: the limit counts all orders together.
+    /// The value that the limit counts by, such as a phone. The value is empty if the limit counts all orders together.
     pub value: &'a str,
 }
 
 impl Use<'_> {
-    /// The name of the field that counts this use in the hash of uses.
+    /// The name of the counter for this use in the Redis hash of limit counters.
     #[must_use]
     pub fn field(&self) -> String {
         format!("{}:{}", self.rule, self.value)
@@ -42,7 +43,8 @@ impl Use<'_> {
 }
 
 impl Uses {
-    /// Parses the uses of an order. None: the text does not come from the admission script.
+    /// Parses the text of the limits that an order counts against. `None` if the text does not come from the script
+    /// that admits orders.
     #[must_use]
     pub fn parse(text: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(text).ok().filter(|text| text.len() <= MOST_BYTES)?;
@@ -51,12 +53,13 @@ impl Uses {
         is_sound.then(|| Self(text.into()))
     }
 
-    /// The uses of the order, one for each limit.
+    /// Iterates over the limits that the order counts against.
     pub fn iter(&self) -> impl Iterator<Item = Use<'_>> {
         self.0.split(' ').filter_map(parse_use)
     }
 
-    /// The uses as the text that Redis stores. It contains letters, digits, `_ . : + / = - ,` and spaces, so it needs no escapes in SQL.
+    /// The text in which Redis stores the limits that an order counts against. The text contains letters, digits, `_ .
+    /// : + / = - ,` and spaces, so it needs no escapes in SQL.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

@@ -23,7 +23,7 @@ const IN_PROGRESS: i64 = 1 << 12;
 /// How long after midnight, in seconds, a clock that is behind may still give out ids of the day before.
 const AFTER_MIDNIGHT_S: i64 = 3_600;
 
-/// The highest known sequences of the days for which ids are given out at about this time.
+/// The highest known sequence numbers in order ids, for today and the days next to it.
 #[derive(Clone, Debug)]
 pub struct KnownSequences {
     /// The highest sequence of each day. Days are counted from 1970-01-01.
@@ -33,21 +33,22 @@ pub struct KnownSequences {
     partition: Partition,
 }
 
-/// The counter of a day, before and after it was raised.
+/// The order-id counter of a day, before and after it was raised.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RaisedCounter {
     /// The day of the counter, `yyyy:MM:dd`.
     pub day: String,
-    /// The value in Redis before. None: Redis had no value.
+    /// The value of the counter in Redis before it was raised. `None` if Redis had no value.
     pub before: Option<i64>,
-    /// The lowest value that Redis has from now on.
+    /// The lowest value that the counter in Redis can have after the raise.
     pub now: i64,
-    /// Whether the counter was behind the known ids: it went back, or it never counted them.
+    /// Whether the counter was lower than the known order ids, because the counter went back or never counted these
+    /// ids.
     pub raised: bool,
 }
 
 impl KnownSequences {
-    /// Reads the highest sequences in MySQL of the ids that a partition gives out. `now` selects the days.
+    /// Reads the highest sequence numbers in the order ids of a partition from MySQL. `now` selects the days.
     ///
     /// # Errors
     /// If MySQL does not answer.
@@ -71,8 +72,8 @@ impl KnownSequences {
         Self { days, today, known_today: 0, partition: partition.clone() }
     }
 
-    /// Notes an order id as known. If its sequence leaves too few ids for its day, a producer made it in another way,
-    /// and it is ignored.
+    /// Marks an order id as known. If the sequence number in the id leaves too few ids for the rest of the day, the id
+    /// is ignored, because a producer made the id in another way.
     pub fn note(&mut self, order: OrderId) {
         let (_, sequence) = decompose(order);
         self.note_sequence(day_of(order), sequence);
@@ -87,28 +88,29 @@ impl KnownSequences {
         }
     }
 
-    /// The partition that gives out these ids.
+    /// The partition whose order ids are known here.
     #[must_use]
     pub const fn partition(&self) -> &Partition {
         &self.partition
     }
 
-    /// The number of known ids of today: those read from MySQL, and those added by [`KnownSequences::add_known`].
+    /// The number of known order ids of today: ids that were read from MySQL, and ids that
+    /// [`KnownSequences::add_known`] added.
     #[must_use]
     pub const fn known_today(&self) -> u64 {
         self.known_today
     }
 
-    /// Adds an order that MySQL does not know.
+    /// Adds the id of an order that MySQL does not know.
     pub fn add_known(&mut self, order: OrderId) {
         let is_own = self.partition.number(decompose(order).1).is_some();
         self.known_today += u64::from(day_of(order) == self.today && is_own);
         self.note(order);
     }
 
-    /// Notes all ids that the counters of another partition have given out, and as many more as its producers may have
-    /// taken and not used yet. This partition then gives out ids above them. The other partition may be of another list
-    /// of partitions.
+    /// Reads the order-id counters of another partition, so that this partition makes only higher ids. The ids are then
+    /// also higher than ids that producers of the other partition have reserved and not used yet. The other partition
+    /// may be in another list of partitions.
     ///
     /// # Errors
     /// If Redis does not answer, or a counter is not a number.
@@ -148,7 +150,8 @@ impl KnownSequences {
         Ok(())
     }
 
-    /// Raises the counters in Redis that are lower than the known sequences. Never lowers a counter.
+    /// Raises the order-id counters in Redis that are lower than the known sequence numbers. The call never lowers a
+    /// counter.
     ///
     /// # Errors
     /// If Redis does not answer, or a counter is not a number.

@@ -11,8 +11,8 @@ use crate::{
     wire::{EntryIds, FieldNames, is_event, order_of_event, reference_of_event},
 };
 
-/// The result of an entry that is buried for this reason: `dead` for an order, `rejected` for an event. None: the entry
-/// does not name its order, so there is no result to publish.
+/// The result of an entry that is buried: moved to the dead letters for the given reason. The state is `dead` for an
+/// order and `rejected` for an event. `None` if the entry does not name its order.
 #[must_use]
 pub fn of_buried(
     names: &FieldNames,

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::results::ResultState;
 
-/// Counts results by their state.
+/// Counters of order results by the state in the result.
 #[derive(Debug, Default)]
 pub struct ResultCounters {
     published: [AtomicU64; ResultState::ALL.len()],
@@ -26,19 +26,19 @@ impl ResultCounters {
         self.unpublished.store(results as u64, Relaxed);
     }
 
-    /// The numbers of results that this process has published, by state.
+    /// The numbers of results that this process has published, by the state of the result.
     pub fn by_state(&self) -> impl Iterator<Item = (ResultState, u64)> {
         ResultState::ALL.into_iter().zip(&self.published).map(|(state, count)| (state, count.load(Relaxed)))
     }
 
-    /// The number of results that Redis refused to take from this process, so that MySQL remembers them.
+    /// The number of results of this process that Redis refused and MySQL stored instead.
     #[must_use]
     pub fn all_remembered(&self) -> u64 {
         self.remembered.load(Relaxed)
     }
 
-    /// The number of results of all processes that MySQL remembers, when this process last counted them. It counts up
-    /// to 10,000.
+    /// The number of results of all processes that MySQL stores for a later try, when this process last counted them.
+    /// The count stops at 10,000.
     #[must_use]
     pub fn unpublished(&self) -> u64 {
         self.unpublished.load(Relaxed)

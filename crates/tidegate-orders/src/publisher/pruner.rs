@@ -14,7 +14,8 @@ const MOST: i64 = 10_000;
 /// How often one run reads the size. A size is only an estimate, and Redis deletes whole nodes of the stream.
 const LOOKS: usize = 50;
 
-/// Deletes results that are too old, and the oldest ones if all together take too many bytes. It waits for no reader.
+/// A task that deletes results that are too old, and the oldest results if all results together take too many bytes.
+/// The task also deletes results that no reader has read yet.
 #[derive(Clone, Debug)]
 pub struct ResultsPruner {
     pool: Pool,
@@ -24,8 +25,8 @@ pub struct ResultsPruner {
 }
 
 impl ResultsPruner {
-    /// Keeps the results of the last `keep`, by the clock of Redis, and about `keep_bytes` of them. None: no limit on
-    /// the age, or on the size.
+    /// Creates a task that keeps the results of the time span `keep`, by the clock of Redis, and at most about
+    /// `keep_bytes` bytes of results. `None` means no limit on the age or the size.
     #[must_use]
     pub fn new(
         pool: Pool,
@@ -35,7 +36,7 @@ impl ResultsPruner {
         Self { pool, key: key.into(), keep, keep_bytes }
     }
 
-    /// Prunes the stream once, and returns how many results it deleted.
+    /// Prunes the stream of results once, and returns how many results were deleted.
     ///
     /// # Errors
     /// If Redis does not answer, or the key holds no stream.
@@ -82,7 +83,7 @@ impl ResultsPruner {
     }
 }
 
-/// About how many of `length` entries, which take `bytes`, fit into `keep_bytes`. None: all of them fit.
+/// About how many of `length` entries, which take `bytes`, fit into `keep_bytes`. `None` if all of them fit.
 fn most_entries(length: u64, bytes: u64, keep_bytes: u64) -> Option<u64> {
     if bytes <= keep_bytes {
         return None;

@@ -30,11 +30,11 @@ pub(super) struct Unpublished {
 /// The outcome for some rows of the table.
 #[derive(Debug)]
 pub(super) struct Taken<E> {
-    /// The number of rows that were deleted, including those that held no result.
+    /// The number of rows of stored results that were deleted, including rows that held no valid result.
     pub deleted: usize,
-    /// The states of the results that Redis took.
+    /// The states of the results that Redis accepted.
     pub states: Vec<String>,
-    /// The error with which Redis refused other results.
+    /// The error with which Redis refused a result.
     pub refused: Option<E>,
 }
 
@@ -107,7 +107,7 @@ impl Unpublished {
         }
         if !done.is_empty() {
             let count = done.len();
-            tracing::error!(count, "rows of tidegate_unannounced_result hold no result: they are deleted");
+            tracing::error!(count, "rows of tidegate_unannounced_result hold no result and are deleted");
         }
         let (mut states, mut refused) = (Vec::new(), None);
         let replies = if entries.is_empty() { Vec::new() } else { publish(entries).await? };
@@ -156,7 +156,7 @@ fn json(result: &OrderResult) -> String {
     serde_json::to_string(&fields).expect("texts are JSON")
 }
 
-/// The fields of a row. None: the row holds no result, so there is nothing to publish.
+/// The fields of a row. `None` if the row holds no result, so there is nothing to publish.
 fn fields(json: &str) -> Option<BTreeMap<String, String>> {
     let fields: BTreeMap<String, String> = serde_json::from_str(json).ok()?;
     Some(fields).filter(|fields| fields.values().any(|value| !value.is_empty()))

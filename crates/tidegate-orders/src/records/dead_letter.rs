@@ -10,21 +10,21 @@ use crate::{
     wire::{EntryIds, FieldNames, Message},
 };
 
-/// The content of an order's entry, as far as it can be read.
+/// The fields of an order's entry, even if the entry is not a valid order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct EntryContent {
     /// The user of the order.
     pub user: Option<UserId>,
     /// The voucher of the order.
     pub voucher: Option<VoucherId>,
-    /// The number of units; 1 if the entry names none.
+    /// The number of units in the order. 1 if the entry states no number.
     pub quantity: i64,
-    /// The reason why the entry is no order.
+    /// The reason why the entry is not a valid order.
     pub error: Option<String>,
 }
 
 impl EntryContent {
-    /// Reads the content of an entry.
+    /// Reads the order's fields from an entry.
     #[must_use]
     pub fn of(fields: &FieldNames, entry: &Entry) -> Self {
         let EntryIds { user, voucher, .. } = fields.peek(entry);
@@ -34,28 +34,28 @@ impl EntryContent {
     }
 }
 
-/// A dead letter, with the order that it holds.
+/// A dead letter, with the order that the letter holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DeadLetterRecord {
     /// The id of the letter in the stream of dead letters.
     pub id: EntryId,
-    /// The id of the entry that was buried.
+    /// The id that the entry had in the stream before it was moved to the dead letters.
     pub entry: Option<EntryId>,
-    /// The reason for the burial, in a word. None: another program wrote the letter.
+    /// The reason why the entry is a dead letter, in a word. `None` if another program wrote the letter.
     pub reason: Option<String>,
-    /// The reason for the burial, in a sentence.
+    /// The reason why the entry is a dead letter, in a sentence.
     pub error: Option<String>,
-    /// The time of the burial, in Unix milliseconds.
+    /// The time at which the entry was moved to the dead letters, in Unix milliseconds.
     pub at_ms: Option<i64>,
-    /// The number of times that the entry was requeued before.
+    /// The number of times that the entry was put back into the stream before it became a dead letter again.
     pub requeued: u32,
-    /// The content of the entry.
+    /// The fields of the order in the dead letter.
     #[serde(rename = "wanted")]
     pub content: EntryContent,
 }
 
 impl DeadLetterRecord {
-    /// Reads the facts of a dead letter.
+    /// Reads the record of a dead letter.
     #[must_use]
     pub fn of(fields: &FieldNames, letter: &Letter) -> Self {
         let burial = letter.burial.as_ref();
@@ -70,7 +70,7 @@ impl DeadLetterRecord {
         }
     }
 
-    /// The fact that the letter gives about the order whose id it holds.
+    /// What the dead letter shows about the order whose id it contains.
     #[must_use]
     pub fn fact(&self) -> LetterFact {
         match self.reason.as_deref() {
@@ -80,7 +80,7 @@ impl DeadLetterRecord {
         }
     }
 
-    /// Whether Tidegate buried the letter, and it holds an order of this user for this voucher.
+    /// Whether Tidegate wrote the dead letter, and the letter holds an order of the given user for the given voucher.
     #[must_use]
     pub fn is_order_of(&self, user: i64, voucher: i64) -> bool {
         let EntryContent { user: its_user, voucher: its_voucher, error, .. } = &self.content;
@@ -90,24 +90,25 @@ impl DeadLetterRecord {
     }
 }
 
-/// A dead letter that holds an event of an order.
+/// A dead letter that holds an event of an order, such as a payment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct BuriedEvent {
     /// The id of the dead letter.
     pub letter: EntryId,
-    /// The time of the burial, in Unix milliseconds.
+    /// The time at which the event was moved to the dead letters, in Unix milliseconds.
     pub at_ms: Option<i64>,
-    /// The reason for the burial, in a word.
+    /// The reason why the event is a dead letter, in a word.
     pub reason: Option<String>,
     /// The kind of the event.
     pub event: EventKind,
-    /// The sender's own id of the event.
+    /// The id that the sender gave to the event.
     #[serde(rename = "ref")]
     pub reference: Option<EventText>,
 }
 
 impl BuriedEvent {
-    /// Reads the event of a dead letter. None: it holds no event of this order that a worker can record.
+    /// Reads the event in a dead letter. `None` if the letter holds no event of the given order, or an event that no
+    /// worker can record.
     #[must_use]
     pub fn of(fields: &FieldNames, letter: &Letter, order: OrderId) -> Option<Self> {
         let Ok(Message::Event(event)) = fields.decode_message(&letter.entry()) else { return None };

@@ -21,66 +21,67 @@ const SUMS: &str = "order_id, CAST(SUM(released > 0) AS SIGNED), CAST(SUM(releas
     CAST(MAX(IF(to_status IS NULL, 0, step * 16 + to_status)) AS SIGNED), \
     CAST(MAX(IF(to_status IS NULL, 0, CAST(SUBSTRING_INDEX(entry_id, '-', 1) AS UNSIGNED))) AS SIGNED)";
 
-/// The row of an event.
+/// The row of an event in the table `tidegate_event`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct EventRow {
-    /// The order that the event is about.
+    /// The id of the order that the event is about.
     pub order: OrderId,
-    /// The number of the event within its order, from 1.
+    /// The sequence number of the event among the events of its order, from 1.
     pub step: i64,
-    /// The kind of the event, in a word.
+    /// The kind of the event as a word, such as `paid`.
     pub event: String,
-    /// The outcome: `applied`, `unchanged`, `refund_due`, or the reason for the rejection.
+    /// The outcome of the event: `applied`, `unchanged`, `refund_due`, or the reason for the rejection.
     pub outcome: String,
-    /// The user that the event names.
+    /// The id of the user in the event.
     #[serde(serialize_with = "as_text")]
     pub user: i64,
-    /// The voucher that the event names.
+    /// The id of the voucher in the event.
     #[serde(serialize_with = "as_text")]
     pub voucher: i64,
-    /// The external id of the payment or refund.
+    /// The id that the sender gave to the payment or refund in the event.
     #[serde(rename = "ref")]
     pub reference: Option<String>,
-    /// For a refund, the `ref` of the refunded payment. The event names it, or the order has only one payment.
+    /// The sender's id (`ref`) of the payment that a refund event returns: the payment that the event names, or else
+    /// the order's only payment.
     pub payment: Option<String>,
-    /// The reason that the sender gave, in a word.
+    /// The reason that the sender gave for the event, in a word.
     pub reason: Option<String>,
-    /// The change of the order's status, and the units that the event released.
+    /// The change of the order's status by the event, and the number of units that returned to the stock.
     #[serde(flatten)]
     pub moved: StatusChange,
-    /// The stream entry that brought the event.
+    /// The id of the stream entry that brought the event.
     pub entry: String,
     /// The time at which the event was recorded, in Unix milliseconds.
     pub at_ms: Option<i64>,
 }
 
-/// A change of an order's status by an event, and the units that the event released.
+/// A change of an order's status by an event, and the number of units that the event returned to the stock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct StatusChange {
-    /// The status before the event; None: the order did not move, or had no row.
+    /// The status of the order before the event. `None` if the status did not change, or if the order had no row.
     pub from: Option<i64>,
-    /// The status after the event; None: the order did not move.
+    /// The status of the order after the event. `None` if the status did not change.
     pub to: Option<i64>,
-    /// The units that the event released.
+    /// The number of units that the event returned to the stock.
     pub released: i64,
 }
 
-/// The sum of the events of an order.
+/// The totals of all events of an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventSum {
-    /// The number of events that released units.
+    /// The number of events of the order that returned units to the stock.
     pub releases: i64,
-    /// The units that the events released.
+    /// The number of units that all events of the order returned to the stock.
     pub released: i64,
-    /// The status that the last move led to; None: no event has moved the order.
+    /// The status of the order after the last event that changed the status. `None` if no event changed the status.
     pub status: Option<i64>,
-    /// The time at which the last entry that moved the order came into the stream, in Unix milliseconds. Events that
-    /// changed nothing do not count, because they may be sent again at any time.
+    /// The time at which the last event that changed the order's status came into the stream, in Unix milliseconds.
+    /// Events without a change do not count, because they may be sent again at any time.
     pub last_ms: i64,
 }
 
 impl EventRow {
-    /// The row as a [`PastEvent`], which the rules of events read.
+    /// Converts the row to a [`PastEvent`], the form in which events are decided.
     #[must_use]
     pub fn past_event(&self) -> PastEvent {
         let text = |text: &Option<String>| -> Option<EventText> { text.as_ref()?.parse().ok() };
@@ -97,7 +98,7 @@ impl EventRow {
         }
     }
 
-    /// Parses a row. None: the id is no valid order id.
+    /// Parses a row. `None` if the id is not a valid order id.
     fn parse(row: &MySqlRow) -> sqlx::Result<Option<Self>> {
         let Ok(order) = OrderId::try_from(row.try_get::<i64, _>(0)?) else { return Ok(None) };
         Ok(Some(Self {
@@ -126,12 +127,12 @@ fn sum(row: &MySqlRow) -> sqlx::Result<Option<(OrderId, EventSum)>> {
     Ok(Some((order, EventSum { releases, released, status, last_ms })))
 }
 
-/// Reads the rows of events.
+/// Access to the rows of events in MySQL: reads and deletes them.
 #[derive(Clone, Copy, Debug)]
 pub struct EventRows<'a>(pub(super) Records<'a>);
 
 impl EventRows<'_> {
-    /// Reads the events of these orders, for each order in the sequence in which they were recorded.
+    /// Reads the events of the given orders. The events of each order are in the sequence in which they were recorded.
     ///
     /// # Errors
     /// Fails if MySQL does not answer or the tables are not ready.
@@ -144,7 +145,7 @@ impl EventRows<'_> {
         parsed(&self.0.rows_of(orders, sql).await?, EventRow::parse)
     }
 
-    /// Reads the sums of the events of these orders.
+    /// Reads the totals of the events of the given orders.
     ///
     /// # Errors
     /// Fails like [`EventRows::by_orders`].
@@ -155,7 +156,8 @@ impl EventRows<'_> {
         Ok(parsed(&self.0.rows_of(orders, sql).await?, sum)?.into_iter().collect())
     }
 
-    /// Reads the sums of the events of orders after the first id, up to the last one.
+    /// Reads the totals of the events for all orders with ids greater than the first given id, up to and including the
+    /// last given id.
     ///
     /// # Errors
     /// Fails like [`EventRows::by_orders`].
@@ -165,7 +167,8 @@ impl EventRows<'_> {
         Ok(parsed(&self.0.rows(sql).await?, sum)?.into_iter().collect())
     }
 
-    /// Reads the ids of up to `limit` orders of the partition that have events, in ascending order, after this one.
+    /// Reads the ids of up to `limit` orders of the partition that have events, in ascending order. All ids are greater
+    /// than the given order id.
     ///
     /// # Errors
     /// Fails like [`EventRows::by_orders`].
@@ -181,7 +184,7 @@ impl EventRows<'_> {
         Ok(rows.iter().map(|row| row.try_get(0)).collect::<sqlx::Result<_>>()?)
     }
 
-    /// Deletes these steps of these orders.
+    /// Deletes the given events. Each event is named by its order and its sequence number.
     ///
     /// # Errors
     /// Fails like [`EventRows::by_orders`].

@@ -23,14 +23,16 @@ use crate::order::{Order, OrderId, Slot, UserId, Uses};
 const ADMIT: &str = "admit";
 const RELEASE: &str = "release";
 
-/// The field that marks a complete journal, which holds every movement. Its value is a note like the others, without a
-/// change.
+/// The field of a journal (Redis hash) which says that the journal is complete: it notes every change of the voucher's
+/// stock. The value of this field is a note without a change of the stock.
 pub const COMPLETE: &str = "#complete";
 
-/// The field that marks a voucher with limits. Its value is a note like the others, without a change.
+/// The field of a journal (Redis hash) which says that the voucher has limits. The value of this field is a note
+/// without a change of the stock.
 pub const LIMITED: &str = "#limited";
 
-/// The subject of a field of the journal.
+/// The kind of a field in a journal, the Redis hash that notes changes of a stock: about an order, or about the whole
+/// sale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JournalField<'a> {
     /// The last movement of an order.
@@ -45,7 +47,7 @@ pub enum JournalField<'a> {
 }
 
 impl<'a> JournalField<'a> {
-    /// Reads the name of a field.
+    /// Parses the name of a field in a journal, the Redis hash that notes changes of a stock.
     #[must_use]
     pub fn parse(name: &'a str) -> Self {
         match name.strip_prefix('#') {
@@ -56,50 +58,55 @@ impl<'a> JournalField<'a> {
     }
 }
 
-/// A note of the journal about one movement.
+/// A note in a journal (Redis hash) about one change of a voucher's stock.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JournalNote {
-    /// The action, `admit` or `release`; empty if the note names none.
+    /// The action that changed the stock: `admit` or `release`. The text is empty if the note names no action.
     pub action: String,
-    /// The units that moved, below 0 for an admission.
+    /// The number of units that the action added to the stock. The number is below 0 if the action took units for an
+    /// order.
     pub change: Option<i64>,
-    /// The user of an admission; for a release, the program or user that released.
+    /// The user of the order if the order took units, or the program or operator that released the order if the order
+    /// returned its units.
     pub by: Option<String>,
-    /// The time of the movement, in Unix milliseconds by the clock of Redis.
+    /// The time of the change, in Unix milliseconds by the clock of Redis.
     pub at_ms: Option<i64>,
-    /// The units left before the movement; None if no stock was loaded.
+    /// The number of units that were left before the change. `None` if no stock was loaded.
     pub from: Option<i64>,
-    /// The units left after the movement.
+    /// The number of units that were left after the change.
     pub to: Option<i64>,
-    /// For a release, the admission that it released. None: the journal did not hold one, or an older script wrote the
-    /// note.
+    /// The earlier change in which the order took its units, if the note says that the order returned them. `None` if
+    /// the journal did not have that change, or if an older script wrote the note.
     pub admitted: Option<ReleasedAdmission>,
-    /// For an admission under limits, its slot and its uses of limits.
+    /// For an order of a voucher with limits, the order's slot (its number among the user's orders) and the limits that
+    /// it counts against.
     pub limited: Option<UnderLimits>,
-    /// For an admission that a repair restored, the repair, as `repair:<id>`. For a release, [`JournalNote::by`] names
-    /// the repair.
+    /// The id of the repair that restored an order's note, as `repair:<id>`. If a repair released the order (returned
+    /// its units), [`JournalNote::by`] names the repair instead.
     pub repaired: Option<String>,
 }
 
-/// The additional facts of an admission under limits.
+/// The part of a journal note (a note about an order in Redis) that only orders of vouchers with limits have: the
+/// order's slot, and the limits that the order counts against.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnderLimits {
-    /// The slot of the order among the user's orders.
+    /// The slot of the order: its number, from 1, among the user's orders of the voucher.
     pub slot: Slot,
-    /// The uses of limits by the order.
+    /// The limits that the order counts against.
     pub uses: Uses,
 }
 
-/// An admission that a release has ended.
+/// The change in which an order took units of the stock, for an order that has returned them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReleasedAdmission {
     /// The user of the order.
     pub user: Option<UserId>,
-    /// The units that moved, below 0.
+    /// The number of units that the order added to the stock: a number below 0, because the order took units.
     pub change: i64,
-    /// The time of the admission, in Unix milliseconds by the clock of Redis.
+    /// The time at which the order took its units, in Unix milliseconds by the clock of Redis.
     pub at_ms: Option<i64>,
-    /// The units left before the admission. None: the writer of the release did not keep this.
+    /// The number of units that were left before the order took its units. `None` if the note does not contain this
+    /// number.
     pub from: Option<i64>,
 }
 
@@ -130,7 +137,7 @@ struct Note {
 }
 
 impl JournalNote {
-    /// Parses the journal's note of an order. None: the text is no JSON object.
+    /// Parses the note about an order in a journal (Redis hash). `None` if the text is not a JSON object.
     #[must_use]
     pub fn parse(note: &[u8]) -> Option<Self> {
         let Note { action, change, by, timestamp, from, to, admitted, repaired, slot, uses } =
@@ -148,8 +155,8 @@ impl JournalNote {
         })
     }
 
-    /// The change of the stock by this note, together with the admission that it released. The sum over a complete
-    /// journal is the stock. A release of an older script does not keep its admission, and counts as 0.
+    /// The total change of the stock by the note's order: the units that it took, plus the units that it returned. The
+    /// sum over a complete journal is the stock. A release in the form of an older script counts as 0.
     #[must_use]
     pub fn total_change(&self) -> i64 {
         if self.is_release() && self.admitted.is_none() {
@@ -158,25 +165,25 @@ impl JournalNote {
         self.change.unwrap_or(0) + self.admitted.map_or(0, |admitted| admitted.change)
     }
 
-    /// Whether the order is admitted and was not released since.
+    /// Whether the note says that the order took its units and has not returned them.
     #[must_use]
     pub fn is_admission(&self) -> bool {
         self.action == ADMIT
     }
 
-    /// Whether the order was released.
+    /// Whether the note says that the order has returned its units.
     #[must_use]
     pub fn is_release(&self) -> bool {
         self.action == RELEASE
     }
 
-    /// The user of the admitted order. None: the order was released, or the note names no valid user.
+    /// The user of the order. `None` if the order has returned its units, or the note names no valid user.
     #[must_use]
     pub fn buyer(&self) -> Option<UserId> {
         self.by.as_ref().filter(|_| self.is_admission())?.parse().ok()
     }
 
-    /// Whether the note names this user.
+    /// Whether the note says that the order belongs to the given user.
     #[must_use]
     pub fn is_by(&self, user: UserId) -> bool {
         self.by.as_ref().is_some_and(|by| *by == user.to_string())
@@ -190,7 +197,8 @@ impl UnderLimits {
         Some(Self { slot, uses })
     }
 
-    /// The facts in an order, if it was admitted under limits.
+    /// The order's slot (its number among the user's orders) and the limits that it counts against. `None` if the
+    /// voucher had no limits when the order was placed.
     #[must_use]
     pub fn of(order: &Order) -> Option<Self> {
         order.uses.clone().map(|uses| Self { slot: order.slot, uses })

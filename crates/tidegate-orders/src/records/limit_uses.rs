@@ -12,21 +12,21 @@ use crate::{
     row_state::LIVE,
 };
 
-/// A live order of a voucher, with its uses of limits.
+/// A live order of a voucher (not cancelled, refunded or refused), with the limits that it counts against.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LiveOrder {
     /// The id of the order.
     pub order: OrderId,
     /// The user of the order.
     pub user: UserId,
-    /// The units of the order.
+    /// The number of units in the order.
     pub units: u64,
-    /// The slot of the order.
+    /// The slot of the order: its number, from 1, among the user's orders of the voucher.
     pub slot: Slot,
-    /// The uses of limits by the order; None: it was admitted under none.
+    /// The limits that the order counts against. `None` if the voucher had no limits when the order was placed.
     pub uses: Option<Uses>,
-    /// The time at which the row was written, in Unix milliseconds by MySQL's clock, to the second. None: the row does
-    /// not have it.
+    /// The time at which the row was written, in Unix milliseconds by MySQL's clock, in whole seconds. `None` if the
+    /// row does not have this time.
     pub created_ms: Option<i64>,
 }
 
@@ -39,13 +39,14 @@ fn uses_of(row: &MySqlRow) -> sqlx::Result<Option<(OrderId, Uses)>> {
     Ok(row.try_get::<i64, _>(0)?.try_into().ok().zip(uses_at(row, 1)?))
 }
 
-/// Reads the uses of limits by orders.
+/// Access to the rows in MySQL with the limits that an order counts against.
 #[derive(Clone, Copy, Debug)]
 pub struct LimitUseRows<'a>(pub(super) Records<'a>);
 
 impl LimitUseRows<'_> {
-    /// Reads a page of the live orders of a voucher, after this user and slot, in the order of both. Empty: there are
-    /// no more.
+    /// Reads a page of a voucher's live orders (not cancelled, refunded or refused), sorted by user and slot. A slot is
+    /// the order's number among the user's live orders. The page begins after the given user and slot. An empty page
+    /// means that there are no more orders.
     ///
     /// # Errors
     /// Fails if MySQL does not answer or the tables are not ready.
@@ -69,7 +70,7 @@ impl LimitUseRows<'_> {
         parsed(&self.0.rows(sql).await?, live)
     }
 
-    /// Reads the uses of limits by these orders, whatever their states are now.
+    /// Reads for each given order the limits that it counts against. The state of the order does not matter.
     ///
     /// # Errors
     /// Fails like [`LimitUseRows::live_page`].
@@ -79,8 +80,8 @@ impl LimitUseRows<'_> {
         Ok(parsed(&self.0.rows_of(orders, sql).await?, uses_of)?.into_iter().collect())
     }
 
-    /// Reads the uses of limits and the slots of these orders, for those that were admitted under limits and hold a
-    /// slot.
+    /// Reads the slots of the given orders (their numbers among the user's orders), and the limits that the orders
+    /// count against. Ended orders, and orders of vouchers without limits, are left out.
     ///
     /// # Errors
     /// Fails like [`LimitUseRows::live_page`].

@@ -3,7 +3,7 @@
 use super::Tables;
 use crate::{order::VoucherId, row_state::LIVE};
 
-/// The statement that sets the number of units with which the sale of a voucher began.
+/// Returns the SQL statement that sets the number of units with which the sale of a voucher began.
 #[must_use]
 pub fn set_initial_stock(voucher: VoucherId) -> String {
     let Tables { vouchers, orders, .. } = Tables::DEFAULT;
@@ -13,14 +13,15 @@ pub fn set_initial_stock(voucher: VoucherId) -> String {
     )
 }
 
-/// The statement that sets whether the programs that sell a voucher keep a journal in Redis.
+/// Returns the SQL statement that sets whether the programs that sell a voucher keep a journal (the changes of its
+/// stock) in Redis.
 #[must_use]
 pub fn set_keeps_journal(voucher: VoucherId, keeps: bool) -> String {
     let (vouchers, keeps) = (Tables::DEFAULT.vouchers, u8::from(keeps));
     format!("UPDATE {vouchers} SET keeps_journal = {keeps} WHERE voucher_id = {voucher}")
 }
 
-/// The statement that inserts the row of a voucher, with all of these units left.
+/// Returns the SQL statement that inserts the row of a voucher with `units` units, none of them sold.
 #[must_use]
 pub fn insert_voucher(voucher: VoucherId, stock: i64) -> String {
     format!(

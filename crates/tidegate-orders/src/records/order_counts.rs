@@ -7,29 +7,29 @@ use sqlx::Row;
 use super::{Records, Result};
 use crate::{order::VoucherId, row_state::LIVE};
 
-/// The numbers of orders in one span of time, by the time in their ids.
+/// The numbers of orders in one time span. The time of an order is the time in its id.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OrderCount {
-    /// The beginning of the span, in Unix seconds.
+    /// The beginning of the time span, in Unix seconds.
     pub from_s: i64,
-    /// The number of rows of orders.
+    /// The number of orders with a row.
     pub orders: i64,
-    /// The units of these rows.
+    /// The total number of units in the orders with a row.
     pub units: i64,
-    /// The number of these rows that still hold their units.
+    /// The number of orders with a row that still take units of the stock.
     pub live: i64,
     /// The number of refused orders, which have no row.
     pub refused: i64,
 }
 
-/// Reads the counts of orders.
+/// Access to the numbers of orders in MySQL.
 #[derive(Clone, Copy, Debug)]
 pub struct OrderCounting<'a>(pub(super) Records<'a>);
 
 impl OrderCounting<'_> {
-    /// Counts the orders of the partition, or of one voucher, with ids in this range, by spans of `seconds`. `epoch_s`
-    /// is the Unix second that is second 0 of the ids. A span has one entry for its rows, and another one for its
-    /// refusals.
+    /// Counts the orders of the partition, or of one voucher, with ids in a range. The counts are for time spans of
+    /// `seconds` seconds. `epoch_s` is the Unix second at which the time in order ids begins. A time span has one item
+    /// for its orders with a row, and another item for its refused orders.
     ///
     /// # Errors
     /// Fails if MySQL does not answer or the tables are not ready.
@@ -60,7 +60,7 @@ impl OrderCounting<'_> {
         Ok(counts)
     }
 
-    /// Counts the orders of a voucher, including cancelled ones.
+    /// Counts the orders of a voucher that have rows, including cancelled orders.
     ///
     /// # Errors
     /// Fails like [`OrderCounting::by_time`].
@@ -68,7 +68,7 @@ impl OrderCounting<'_> {
         self.count(&format!("voucher_id = {voucher}")).await
     }
 
-    /// Counts the live orders of a voucher.
+    /// Counts the live orders of a voucher: not cancelled, refunded or refused.
     ///
     /// # Errors
     /// Fails like [`OrderCounting::by_time`].

@@ -25,70 +25,70 @@ const CREATED: &str = "UNIX_TIMESTAMP(o.create_time) * 1000";
 /// The tutorial's other time columns, which not every table has either.
 const TIMES: [&str; 4] = ["pay_time", "use_time", "refund_time", "update_time"];
 
-/// The row of an order.
+/// The row of an order in the table `tb_voucher_order`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct OrderRow {
     /// The id of the order.
     pub order: OrderId,
-    /// The user of the order; the tutorial's tables may hold a number that is no valid id.
+    /// The user of the order. In the tables of the tutorial shop hm-dianping, the number may be an invalid id.
     #[serde(serialize_with = "as_text")]
     pub user: i64,
-    /// The voucher of the order; like the user, it may be no valid id.
+    /// The voucher of the order. In the tables of the tutorial shop hm-dianping, the number may be an invalid id.
     #[serde(serialize_with = "as_text")]
     pub voucher: i64,
-    /// The units of the order.
+    /// The number of units in the order.
     pub quantity: i64,
-    /// The slot that the order holds; None: the order has given it up.
+    /// The slot: the order's number among the user's live orders of the voucher. `None` if the order has ended.
     pub slot: Option<i64>,
-    /// The status in the tutorial's numbers: 1 unpaid (also for NULL), 2 paid, 3 used, 4 cancelled, 5 refunding, 6
-    /// refunded.
+    /// The status of the order, in the numbers of the tutorial shop hm-dianping: 1 unpaid (also for NULL), 2 paid, 3
+    /// used, 4 cancelled, 5 refunding, 6 refunded.
     pub status: i64,
-    /// The stream entry that brought the order; None: another program wrote the row.
+    /// The id of the stream entry that brought the order. `None` if another program wrote the row.
     pub entry: Option<EntryId>,
-    /// The time at which the row was written, in Unix milliseconds by MySQL's clock, to the second. None: the row does
-    /// not have it. 0: a zero date, which old servers allow, and which counts as older than everything.
+    /// The time at which the row was written, in Unix milliseconds by MySQL's clock, in whole seconds. `None` if the
+    /// row has no time. 0 if the row has a zero date, which old servers allow and which is older than all other times.
     pub created_ms: Option<i64>,
 }
 
-/// The row of an order with the other times of the tutorial, in Unix milliseconds, to the second.
+/// The row of an order, with the times of payment, use, refund and last change, in Unix milliseconds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct OrderDetails {
     /// The row of the order.
     #[serde(flatten)]
     pub row: OrderRow,
-    /// The time at which the order was paid.
+    /// The time at which the order was paid, in Unix milliseconds.
     pub paid_ms: Option<i64>,
-    /// The time at which the order was used.
+    /// The time at which the order was used (redeemed), in Unix milliseconds.
     pub used_ms: Option<i64>,
-    /// The time at which the order was refunded.
+    /// The time at which the order was refunded, in Unix milliseconds.
     pub refunded_ms: Option<i64>,
-    /// The time at which the row was last changed.
+    /// The time at which the row was last changed, in Unix milliseconds.
     pub updated_ms: Option<i64>,
 }
 
 impl OrderRow {
-    /// The status of an order that was used.
+    /// The status number of an order that was used (redeemed).
     pub const USED: i64 = status::USED;
 
-    /// The state that the row counts as.
+    /// The state of the row: live, cancelled, or contradictory.
     #[must_use]
     pub fn state(&self) -> RowState {
         RowState::of(self.slot, Some(self.status))
     }
 
-    /// The status of the order, by its row.
+    /// The status of the order, as the number in its row says it.
     #[must_use]
     pub fn row_status(&self) -> RowStatus {
         RowStatus::of(self.slot, Some(self.status))
     }
 
-    /// The time at which the row was written, for display: a zero date counts as no time.
+    /// The time at which the row was written, as it is shown to people. `None` if the row has no time or a zero date.
     #[must_use]
     pub fn shown_ms(&self) -> Option<i64> {
         self.created_ms.filter(|ms| *ms > 0)
     }
 
-    /// Parses a row of the order table. None: the id is no valid order id.
+    /// Parses a row of the order table. `None` if the id is not a valid order id.
     pub(super) fn parse(row: &MySqlRow) -> sqlx::Result<Option<Self>> {
         let Ok(order) = OrderId::try_from(row.try_get::<i64, _>(0)?) else { return Ok(None) };
         Ok(Some(Self {
@@ -120,7 +120,7 @@ fn details(row: &MySqlRow) -> sqlx::Result<Option<OrderDetails>> {
     }))
 }
 
-/// Reads the rows of orders.
+/// Access to the rows of orders in MySQL.
 #[derive(Clone, Copy, Debug)]
 pub struct OrderRows<'a>(pub(super) Records<'a>);
 
@@ -151,7 +151,7 @@ impl OrderRows<'_> {
         Ok((if has_created { COLUMNS.to_owned() } else { COLUMNS.replace(CREATED, "NULL") }, names))
     }
 
-    /// Reads the row of an order with all of its times.
+    /// Reads the row of an order, with the times of payment, use, refund and last change.
     ///
     /// # Errors
     /// Fails if MySQL does not answer or the tables are not ready.
@@ -166,7 +166,7 @@ impl OrderRows<'_> {
         Ok(parsed(&self.0.rows(sql).await?, details)?.pop())
     }
 
-    /// Reads the rows of these orders, as far as they exist.
+    /// Reads the rows of the given orders. Orders without a row are left out.
     ///
     /// # Errors
     /// Fails like [`OrderRows::find`].
@@ -178,7 +178,8 @@ impl OrderRows<'_> {
         Ok(rows)
     }
 
-    /// Reads a page of the rows of the partition, in the order of their ids, after this one. Empty: there are no more.
+    /// Reads a page of the partition's orders, sorted by order id. The ids are greater than the given order id. An
+    /// empty page means that there are no more rows.
     ///
     /// # Errors
     /// Fails like [`OrderRows::find`].
@@ -188,8 +189,8 @@ impl OrderRows<'_> {
         self.orders_where(&page).await
     }
 
-    /// Reads a page of the rows of a voucher, of users after this one, in the order of the users. The page holds all
-    /// rows of its last user. Rows of other vouchers are not read.
+    /// Reads a page of a voucher's orders, sorted by user. The ids of the users are greater than the given user id. The
+    /// page holds all orders of its last user.
     ///
     /// # Errors
     /// Fails like [`OrderRows::find`].
@@ -216,7 +217,7 @@ impl OrderRows<'_> {
         }
     }
 
-    /// Reads a page of the used rows of a voucher, in the order of their ids, after this one.
+    /// Reads a page of a voucher's used (redeemed) orders, sorted by id. The ids are greater than the given id.
     ///
     /// # Errors
     /// Fails like [`OrderRows::find`].
@@ -229,7 +230,7 @@ impl OrderRows<'_> {
         self.orders_where(&page).await
     }
 
-    /// Reads up to `limit` rows of a user, of these vouchers. Without a user: the rows with the highest order ids.
+    /// Reads up to `limit` orders of a user, or those with the highest ids, for the given vouchers.
     ///
     /// # Errors
     /// Fails like [`OrderRows::find`].
@@ -252,7 +253,7 @@ impl OrderRows<'_> {
         self.orders_where(&rest).await
     }
 
-    /// Reads the rows that hold a slot, of these users for these vouchers: a few for each pair.
+    /// Reads the few live orders (their rows still have a slot) of each given pair of user and voucher.
     ///
     /// # Errors
     /// Fails like [`OrderRows::find`].
@@ -267,8 +268,8 @@ impl OrderRows<'_> {
         Ok(rows)
     }
 
-    /// Finds the users among these who have an order of the voucher that holds a slot, each with the id of one such
-    /// order. MySQL lets none of them have another order in that slot.
+    /// Finds those given users who have a live order of the voucher, each with the id of one such order. The order
+    /// still has its slot, a number in the unique key, so MySQL refuses the user another order with the same slot.
     ///
     /// # Errors
     /// Fails like [`OrderRows::find`].
@@ -276,8 +277,8 @@ impl OrderRows<'_> {
         self.live_of(voucher, users, "").await
     }
 
-    /// Finds the same users as [`OrderRows::live_of_users`], always by the unique key, whatever the statistics say. A
-    /// step of a repair waits for this.
+    /// Finds the same users as [`OrderRows::live_of_users`], but always by the unique key, whatever the table
+    /// statistics say. A repair waits for this query, so the query must be fast.
     ///
     /// # Errors
     /// Fails like [`OrderRows::find`].
@@ -298,7 +299,8 @@ impl OrderRows<'_> {
         Ok(pairs.collect::<sqlx::Result<_>>()?)
     }
 
-    /// Finds the orders among these that MySQL has neither as rows nor as refusals, in any voucher. Keeps their order.
+    /// Finds the given orders that MySQL does not know: it has neither a row of the order nor a row of its refusal, for
+    /// any voucher. Returns the orders in the given sequence.
     ///
     /// # Errors
     /// Fails like [`OrderRows::find`].
@@ -315,7 +317,7 @@ impl OrderRows<'_> {
         Ok(orders.iter().copied().filter(|order| !known.contains(&order.get())).collect())
     }
 
-    /// Reads the voucher of an order from its row or its refusal.
+    /// Reads the voucher of an order from the order's row, or from the row of its refusal.
     ///
     /// # Errors
     /// Fails like [`OrderRows::find`].
@@ -328,8 +330,7 @@ impl OrderRows<'_> {
         Ok(parsed(&self.0.rows(sql).await?, |row| voucher_at(row, 0))?.pop())
     }
 
-    /// Finds the vouchers of the partition that have orders, whether they have a row or not: the highest ids first, up
-    /// to `limit`.
+    /// Finds up to `limit` vouchers of the partition that have orders, with or without a row, highest ids first.
     ///
     /// # Errors
     /// Fails like [`OrderRows::find`].

@@ -6,8 +6,8 @@ use super::{OrderRows, Result};
 use crate::mysql_error::is_missing_table;
 
 impl OrderRows<'_> {
-    /// Finds the first table with a row whose voucher belongs to none of these partitions, and that voucher. None:
-    /// there is no such row.
+    /// Finds a row whose voucher belongs to none of the given partitions. Returns the table of the row and the voucher.
+    /// `None` if no table has such a row.
     ///
     /// # Errors
     /// Fails if MySQL does not answer.

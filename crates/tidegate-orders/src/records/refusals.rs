@@ -11,10 +11,10 @@ use crate::order::{OrderId, UserId, VoucherId};
 pub(super) const COLUMNS: &str = "order_id, user_id, voucher_id, CAST(quantity AS SIGNED), CAST(reason AS CHAR), \
     CAST(entry_id AS CHAR), CAST(UNIX_TIMESTAMP(at) * 1000 AS SIGNED)";
 
-/// The row of a refused order.
+/// The row of a refused order in the table `tidegate_refusal`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RefusalRow {
-    /// The id of the order.
+    /// The id of the refused order.
     pub order: OrderId,
     /// The user of the order.
     #[serde(serialize_with = "as_text")]
@@ -22,18 +22,18 @@ pub struct RefusalRow {
     /// The voucher of the order.
     #[serde(serialize_with = "as_text")]
     pub voucher: i64,
-    /// The units of the order.
+    /// The number of units in the refused order.
     pub quantity: i64,
-    /// The reason: `user_has_order` or `out_of_stock`.
+    /// The reason for the refusal: `user_has_order` or `out_of_stock`.
     pub reason: String,
-    /// The stream entry that brought the order.
+    /// The id of the stream entry that brought the order.
     pub entry: Option<EntryId>,
     /// The time of the refusal, in Unix milliseconds by MySQL's clock.
     pub at_ms: Option<i64>,
 }
 
 impl RefusalRow {
-    /// Parses a row of the refusal table. None: the id is no valid order id.
+    /// Parses a row of the refusal table. `None` if the id is not a valid order id.
     pub(super) fn parse(row: &MySqlRow) -> sqlx::Result<Option<Self>> {
         let Ok(order) = OrderId::try_from(row.try_get::<i64, _>(0)?) else { return Ok(None) };
         Ok(Some(Self {
@@ -48,7 +48,7 @@ impl RefusalRow {
     }
 }
 
-/// Reads the rows of refused orders.
+/// Access to the rows of refused orders: reads and deletes them.
 #[derive(Clone, Copy, Debug)]
 pub struct RefusalRows<'a>(pub(super) Records<'a>);
 
@@ -58,7 +58,7 @@ impl RefusalRows<'_> {
         parsed(&self.0.rows(sql).await?, RefusalRow::parse)
     }
 
-    /// Reads the refusals of these orders, as far as they exist.
+    /// Reads the rows of refused orders with the given ids. Orders that were not refused are left out.
     ///
     /// # Errors
     /// Fails if MySQL does not answer or the tables are not ready.
@@ -68,8 +68,8 @@ impl RefusalRows<'_> {
         parsed(&self.0.rows_of(orders, sql).await?, RefusalRow::parse)
     }
 
-    /// Reads up to `limit` refusals of the partition, in the order of their order ids, after this one. Empty: there are
-    /// no more.
+    /// Reads up to `limit` refused orders of the partition, sorted by order id. The ids are greater than the given
+    /// order id. An empty page means that there are no more refused orders.
     ///
     /// # Errors
     /// Fails like [`RefusalRows::by_ids`].
@@ -78,8 +78,8 @@ impl RefusalRows<'_> {
         self.select_refusals(&format!("order_id > {order}{own} ORDER BY order_id LIMIT {limit}")).await
     }
 
-    /// Reads up to `limit` refusals of the partition, of a user, of a voucher, or of both, the highest ids first. Reads
-    /// the whole table, which has no index for this.
+    /// Reads up to `limit` refused orders of the partition, for a user, for a voucher, or for both, the highest order
+    /// ids first. Reads the whole table, because no index supports this query.
     ///
     /// # Errors
     /// Fails like [`RefusalRows::by_ids`].
@@ -95,7 +95,7 @@ impl RefusalRows<'_> {
             .await
     }
 
-    /// Deletes the refusals of these orders.
+    /// Deletes the rows of the given refused orders.
     ///
     /// # Errors
     /// Fails like [`RefusalRows::by_ids`].

@@ -7,18 +7,19 @@ use sqlx::Row;
 use super::{OrderCounting, Result};
 use crate::partition::MOST_PARTITIONS;
 
-/// The order ids of a day in MySQL.
+/// The highest sequence number in the order ids of one day in MySQL, and the number of these ids.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DaySequences {
-    /// The highest sequence in rows and refusals; 0: there is none.
+    /// The highest sequence number in the order ids of the day. 0 if there are no ids.
     pub highest: i64,
-    /// The number of ids in MySQL.
+    /// The number of order ids of the day in MySQL.
     pub ids: u64,
 }
 
 impl OrderCounting<'_> {
-    /// Reads the highest sequence (the bits of `mask`, not above `most`) and the number of the partition's order ids in
-    /// this range. Reads the rows and refusals of this range.
+    /// Reads the highest sequence number in the partition's order ids of a range, and the number of these ids. `mask`
+    /// selects the bits of the sequence number, and numbers above `most` are ignored. Reads all rows of orders and
+    /// refused orders in the range.
     ///
     /// # Errors
     /// Fails if MySQL does not answer or the tables are not ready.

@@ -19,27 +19,28 @@ const COLUMNS: &str = "CAST(voucher_id AS SIGNED), CAST(stock AS SIGNED), CAST(i
 const CAME_MS: &str = "IF(entry_id IS NULL, UNIX_TIMESTAMP(create_time) * 1000, \
     CAST(SUBSTRING_INDEX(entry_id, '-', 1) AS SIGNED))";
 
-/// The stock of a voucher, as its row holds it.
+/// The stock and the sale of a voucher, as the voucher's row in MySQL has them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StockRow {
     /// The id of the voucher.
     pub voucher: VoucherId,
-    /// The units left; None: the voucher sells nothing.
+    /// The number of units that the voucher has left. `None` if the voucher is not for sale.
     pub stock: Option<i64>,
-    /// The units at the start; None: unknown.
+    /// The number of units that the sale of the voucher has had in total. `None` if this number is unknown.
     pub initial_stock: Option<i64>,
     /// Whether the sale has begun, by the clock of MySQL.
     pub has_begun: bool,
     /// Whether the sale is over, by the clock of MySQL.
     pub is_over: bool,
-    /// Whether the programs that sell the voucher keep a journal in Redis; None: no note exists.
+    /// Whether the programs that sell the voucher keep a journal (the changes of its stock) in Redis. `None` if the row
+    /// does not say this.
     pub keeps_journal: Option<bool>,
-    /// Whether the sale is over for good.
+    /// Whether the voucher is delisted, so that its sale has ended permanently.
     pub is_delisted: bool,
 }
 
 impl StockRow {
-    /// Parses a row. None: the number is no valid voucher id.
+    /// Parses a row. `None` if the number is not a valid voucher id.
     fn parse(row: &MySqlRow) -> sqlx::Result<Option<Self>> {
         let Some(voucher) = voucher_at(row, 0)? else { return Ok(None) };
         let is = |at: usize| Ok::<_, sqlx::Error>(row.try_get::<i64, _>(at)? == 1);
@@ -55,21 +56,22 @@ impl StockRow {
     }
 }
 
-/// The stock of a voucher and the units of its rows, all at one moment.
+/// The stock of a voucher and the numbers of its orders in MySQL, all read at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StockSum {
-    /// The units left; None: the voucher sells nothing.
+    /// The number of units that the voucher has left. `None` if the voucher is not for sale.
     pub stock: Option<i64>,
-    /// The units at the start; None: unknown.
+    /// The number of units that the sale of the voucher has had in total. `None` if this number is unknown.
     pub initial: Option<i64>,
-    /// The units of live rows.
+    /// The number of units in the voucher's live orders (not cancelled, refunded or refused).
     pub live_units: i64,
-    /// The number of live rows.
+    /// The number of the voucher's live orders (not cancelled, refunded or refused).
     pub live_orders: u64,
-    /// The units of live rows that are older than the journal.
+    /// The number of units in the voucher's live orders that are older than the journal, the record of stock changes in
+    /// Redis.
     pub earlier_units: i64,
-    /// The units of rows whose slot and status contradict each other: it is unknown whether they went back to the
-    /// stock.
+    /// The number of units in contradictory rows: the status says that the order ended, and the slot says that it did
+    /// not, or the other way round. Tidegate cannot know whether these units returned to the stock.
     pub contradictory_units: i64,
 }
 
@@ -86,7 +88,7 @@ fn sum(row: &MySqlRow) -> sqlx::Result<Option<(VoucherId, StockSum)>> {
     Ok(Some((voucher, sum)))
 }
 
-/// Reads the stocks of vouchers.
+/// Access to the stocks of vouchers in MySQL.
 #[derive(Clone, Copy, Debug)]
 pub struct StockRows<'a>(pub(super) Records<'a>);
 
@@ -95,7 +97,7 @@ impl StockRows<'_> {
         format!("SELECT {COLUMNS} FROM {} WHERE TRUE{}", self.0.tables.vouchers, self.0.of_voucher(only))
     }
 
-    /// Reads the stocks of the partition, or of one voucher.
+    /// Reads the stocks of all vouchers of the partition, or of one voucher.
     ///
     /// # Errors
     /// Fails if MySQL does not answer or the tables are not ready.
@@ -103,8 +105,9 @@ impl StockRows<'_> {
         parsed(&self.0.rows(self.select_stocks(only)).await?, StockRow::parse)
     }
 
-    /// Reads the stock of each voucher, with the units of its rows. Each voucher comes with the time since which its
-    /// journal is complete, in Unix milliseconds; 0: the journal holds everything.
+    /// Reads the stock of each given voucher, with the totals of its orders. For each voucher, the caller gives the
+    /// time since which the voucher's journal has every change of the stock, in Unix milliseconds. The caller gives 0
+    /// if the journal has had every change from the start.
     ///
     /// # Errors
     /// Fails like [`StockRows::all`].
@@ -135,8 +138,8 @@ impl StockRows<'_> {
         Ok(sums)
     }
 
-    /// Finds the slots that more than one order holds, each as voucher and `user/slot`. Returns none if a unique key
-    /// prevents such slots.
+    /// Finds pairs of user and slot for which a voucher has more than one order, as `user/slot`. A slot is a number in
+    /// the unique key. The call finds nothing if a unique key prevents such orders.
     ///
     /// # Errors
     /// Fails like [`StockRows::all`].

@@ -3,20 +3,20 @@
 /// The tables that hold the facts of orders, by what each holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Tables {
-    /// The table of orders.
+    /// The name of the table of orders.
     pub orders: &'static str,
-    /// The table of vouchers with their stocks.
+    /// The name of the table of vouchers with their stocks.
     pub vouchers: &'static str,
-    /// The table of refused orders.
+    /// The name of the table of refused orders.
     pub refusals: &'static str,
-    /// The table of events of orders.
+    /// The name of the table of events.
     pub events: &'static str,
-    /// The table of uses of limits by orders.
+    /// The name of the table with the limits that an order counts against.
     pub limit_uses: &'static str,
 }
 
 impl Tables {
-    /// The names of the tutorial's tables and of Tidegate's.
+    /// The default names of the tables: the names in the tutorial shop hm-dianping, and Tidegate's own names.
     pub const DEFAULT: Self = Self {
         orders: "tb_voucher_order",
         vouchers: "tb_seckill_voucher",

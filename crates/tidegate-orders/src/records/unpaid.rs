@@ -12,28 +12,28 @@ use crate::{
 /// The condition for valid ids: ids beyond 2^63-1 are none.
 const OURS: &str = "id BETWEEN 1 AND 9223372036854775807 AND user_id BETWEEN 1 AND 9223372036854775807";
 
-/// The counts of a voucher's unpaid orders.
+/// The number of a voucher's unpaid orders, and the number of units in them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UnpaidSum {
     /// The number of unpaid orders.
     pub orders: u64,
-    /// The units of these orders.
+    /// The total number of units in the unpaid orders.
     pub units: i64,
-    /// The time at which the first of them was written, in Unix seconds by MySQL's clock.
+    /// The time at which the oldest unpaid order was written, in Unix seconds by MySQL's clock.
     pub oldest_s: Option<i64>,
 }
 
-/// The place of an order in the unique key: its user and its slot.
+/// The user and the slot of an order: its position in the unique key of voucher, user and slot.
 pub type UnpaidKey = (i64, i64);
 
-/// An unpaid order that holds its units.
+/// An unpaid order that still takes units of the stock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnpaidLive {
     /// The id of the order.
     pub order: OrderId,
     /// The user of the order.
     pub user: UserId,
-    /// The place of the order in the unique key.
+    /// The position of the order in the unique key of voucher, user and slot: its user and its slot.
     pub key: UnpaidKey,
 }
 
@@ -41,12 +41,12 @@ fn condition(voucher: VoucherId, until_s: i64) -> String {
     format!("voucher_id = {voucher} AND {UNPAID_LIVE} AND create_time <= FROM_UNIXTIME({until_s}) AND {OURS}")
 }
 
-/// Reads the unpaid orders of vouchers.
+/// Access to the unpaid orders of vouchers in MySQL.
 #[derive(Clone, Copy, Debug)]
 pub struct UnpaidRows<'a>(pub(super) Records<'a>);
 
 impl UnpaidRows<'_> {
-    /// Counts the unpaid orders of a voucher that were written until this second.
+    /// Counts the unpaid orders of a voucher that were written in or before the given second.
     ///
     /// # Errors
     /// Fails if MySQL does not answer or the tables are not ready.
@@ -63,7 +63,8 @@ impl UnpaidRows<'_> {
         Ok(UnpaidSum { orders, units: row.try_get(1)?, oldest_s: row.try_get(2)? })
     }
 
-    /// Reads up to `limit` of these orders, in the order of the key, after this one. Empty: there are no more.
+    /// Reads up to `limit` unpaid orders of a voucher, sorted by their keys (user and slot). The page begins after the
+    /// given user and slot. An empty page means that there are no more orders.
     ///
     /// # Errors
     /// Fails like [`UnpaidRows::count`].

@@ -21,9 +21,9 @@ pub use voucher_lock::{KnownOrder, VoucherLock, VoucherLockError};
 /// The statement that creates the view; this module uses its SELECT, too.
 const UNITS_VIEW: &str = include_str!("../../../../migrations/0020_voucher_units_view.sql");
 
-/// The value for "no end" in a TIMESTAMP column that cannot be NULL: 2037-12-31T23:59:59Z, in milliseconds.
+/// The value for "no end" in a TIMESTAMP column that cannot be NULL: 2037-12-31T23:59:59Z, in Unix milliseconds.
 pub const NO_END_MS: i64 = 2_145_916_799_000;
-/// The latest time that a TIMESTAMP holds: 2038-01-19T03:14:07Z, in milliseconds.
+/// The latest time that a TIMESTAMP column can hold: 2038-01-19T03:14:07Z, in Unix milliseconds.
 pub const LATEST_MS: i64 = 2_147_483_647_000;
 
 /// The row of a voucher: its stock and the times of its sale.
@@ -31,64 +31,69 @@ pub const LATEST_MS: i64 = 2_147_483_647_000;
 pub struct VoucherRow {
     /// The id of the voucher.
     pub voucher: VoucherId,
-    /// The units that are left.
+    /// The number of units that the voucher has left.
     pub stock: i64,
-    /// The units at the start, if known.
+    /// The number of units that the sale of the voucher has had in total. `None` if this number is unknown.
     pub initial_stock: Option<i64>,
-    /// The beginning of the sale, Unix time in milliseconds.
+    /// The beginning of the sale, in Unix milliseconds.
     pub begin_ms: Option<i64>,
-    /// The end of the sale, Unix time in milliseconds; None = [`NO_END_MS`] or later.
+    /// The end of the sale, in Unix milliseconds. `None` if the row has [`NO_END_MS`] or a later time.
     pub end_ms: Option<i64>,
-    /// The seconds in which an order must be paid; 0: it never expires. None: the configuration decides.
+    /// The time limit for the payment of an order, in seconds. 0 if the order never expires. `None` if the
+    /// configuration decides.
     pub pay_within_s: Option<i64>,
-    /// The time since which the sale is over for good, Unix time in milliseconds; None: it is not delisted.
+    /// The time at which the voucher was delisted (its sale ended permanently), in Unix milliseconds. `None` if the
+    /// voucher is not delisted.
     pub delisted_ms: Option<i64>,
 }
 
-/// The places of a voucher's units, by MySQL: a row of the view `tidegate_voucher_units`.
+/// The numbers of a voucher's units in MySQL by the status of their orders: a row of the view `tidegate_voucher_units`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct VoucherUnits {
-    /// The units that were loaded, if known.
+    /// The number of units that the sale had in total. `None` if this number is unknown.
     pub loaded: Option<i64>,
-    /// The units that are not in any order.
+    /// The number of units that no order has taken.
     pub unsold: Option<i64>,
-    /// The units in orders that are not paid yet.
+    /// The number of units in orders that are not paid yet.
     pub unpaid: i64,
-    /// The units in paid orders.
+    /// The number of units in paid orders.
     pub paid: i64,
-    /// The units in used orders.
+    /// The number of units in used (redeemed) orders.
     pub used: i64,
-    /// The units in orders whose payment is being refunded, and that hold them until then.
+    /// The number of units in orders whose payment is being refunded. The units return to the stock when the refund is
+    /// done.
     pub refunding: i64,
-    /// The units that ended orders released: they are among the unsold, or sold again.
+    /// The number of units that ended orders returned to the stock. These units are unsold, or sold again.
     pub released: i64,
-    /// Loaded less used: the units that a shop still has if it takes goods out when they are used.
+    /// The loaded units minus the units in used (redeemed) orders. If a shop hands out goods when an order is used, the
+    /// shop still has this number of goods.
     pub on_hand: Option<i64>,
-    /// The units in rows whose slot and status contradict each other.
+    /// The number of units in contradictory rows: status and slot of the row do not agree whether the order has ended.
     pub contradictory: i64,
-    /// Loaded less unsold and less the units of orders. It is 0 unless another program changed rows without the stock,
-    /// or the stock alone.
+    /// The loaded units minus the unsold units and the units of all orders. The number is 0, unless another program
+    /// changed orders without changing the stock, or the stock without changing orders.
     pub unaccounted: Option<i64>,
 }
 
-/// A voucher to put on sale. MySQL keeps whole seconds.
+/// A voucher to put on sale. MySQL stores its times in whole seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewVoucher {
     /// The id of the voucher.
     pub voucher: VoucherId,
-    /// The units to sell.
+    /// The number of units to sell.
     pub stock: i64,
-    /// The beginning of the sale, Unix time in milliseconds; None = now.
+    /// The beginning of the sale, in Unix milliseconds. `None` if the sale begins now.
     pub begin_ms: Option<i64>,
-    /// The end of the sale, Unix time in milliseconds; None = [`NO_END_MS`].
+    /// The end of the sale, in Unix milliseconds. `None` if the sale has no end: the row then gets [`NO_END_MS`].
     pub end_ms: Option<i64>,
-    /// The seconds in which an order must be paid; 0: it never expires. None: the configuration decides.
+    /// The time limit for the payment of an order, in seconds. 0 if the order never expires. `None` if the
+    /// configuration decides.
     pub pay_within_s: Option<i64>,
-    /// Whether the programs that sell it keep a journal in Redis.
+    /// Whether the programs that sell the voucher keep a journal (the changes of its stock) in Redis.
     pub keeps_journal: bool,
 }
 
-/// Whether a row was inserted.
+/// The result of inserting the row of a voucher: inserted, or already there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inserted {
     /// The row was inserted.
@@ -155,7 +160,7 @@ async fn find_for_update(
     Ok(Some((parse(&row)?, refusals)))
 }
 
-/// Reads the vouchers of a partition with the highest ids, up to `limit`, in descending order.
+/// Reads up to `limit` vouchers of a partition, the highest ids first.
 ///
 /// # Errors
 /// Fails like [`find`].
@@ -171,8 +176,8 @@ pub async fn latest(
     rows.bind(limit).fetch_all(db).await?.iter().map(parse).collect()
 }
 
-/// Reads vouchers of a partition that have orders and may be sold now, sold out or not, the highest ids first, up to
-/// `limit`.
+/// Reads up to `limit` vouchers of a partition that have orders and can be sold now, the highest ids first. This
+/// includes sold-out vouchers.
 ///
 /// # Errors
 /// Fails like [`find`].
@@ -190,8 +195,7 @@ pub async fn on_sale_with_orders(
     rows.bind(limit).fetch_all(pool).await?.iter().map(parse).collect()
 }
 
-/// Reads vouchers of a partition that may be sold now, whether they have orders or not, the highest ids first, up to
-/// `limit`.
+/// Reads up to `limit` vouchers of a partition that can be sold now, with or without orders, the highest ids first.
 ///
 /// # Errors
 /// Fails like [`find`].
@@ -209,27 +213,27 @@ pub async fn open(
     rows.bind(limit).fetch_all(pool).await?.iter().map(parse).collect()
 }
 
-/// A voucher of MySQL whose sale has not ended.
+/// A voucher in MySQL whose sale has not ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenVoucher {
     /// The id of the voucher.
     pub voucher: VoucherId,
-    /// Whether the voucher was loaded by `tidegate voucher load`, or has orders: it is, was or will be sold through
-    /// Redis.
+    /// Whether the voucher was ever sold through Redis: the command `tidegate voucher load` has loaded it, or it has
+    /// orders.
     pub is_used: bool,
 }
 
 /// The numbers of vouchers in MySQL that are no longer on sale.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EndedVouchers {
-    /// Vouchers whose time is over.
+    /// The number of vouchers whose sale time is over.
     pub ended: u64,
-    /// Vouchers that are delisted.
+    /// The number of vouchers that are delisted: their sale ended permanently.
     pub delisted: u64,
 }
 
-/// Reads the vouchers of a partition whose sale has not ended, by their rows and the clock of MySQL, the lowest ids
-/// first. Also counts those whose sale has ended.
+/// Reads a partition's vouchers whose sale has not ended, the lowest ids first, and the number of vouchers whose sale
+/// has ended. Uses the times in the rows and MySQL's clock.
 ///
 /// # Errors
 /// Fails like [`find`].
@@ -256,8 +260,8 @@ pub async fn not_ended(
     Ok((open, ended))
 }
 
-/// Reads the vouchers of a partition that are not delisted and whose time is not over, by their rows and the clock of
-/// MySQL.
+/// Reads a partition's vouchers whose sale has neither ended by time nor permanently (delisted). Uses the times in the
+/// rows and MySQL's clock.
 ///
 /// # Errors
 /// Fails like [`find`].
@@ -268,8 +272,8 @@ pub async fn on_sale(pool: &MySqlPool, partition: &Partition) -> Result<Vec<Vouc
     Ok(ids.into_iter().filter_map(|id| id.try_into().ok()).collect())
 }
 
-/// Reads where the units of a voucher are, if it has a row. The result is that of the view, at the cost of the rows of
-/// this voucher.
+/// Reads the numbers of a voucher's units by the status of their orders. `None` if the voucher has no row. The result
+/// is the same as from the view `tidegate_voucher_units`, but only the rows of this voucher are read.
 ///
 /// # Errors
 /// Fails like [`find`].
@@ -281,7 +285,7 @@ pub async fn units(pool: &MySqlPool, voucher: VoucherId) -> Result<Option<Vouche
     Ok(row.map(|row| parse_units(&row)).transpose()?)
 }
 
-/// Inserts the row of a voucher, unless there is one.
+/// Inserts the row of a voucher, unless the voucher has a row already.
 ///
 /// # Errors
 /// Fails like [`find`].
@@ -307,8 +311,8 @@ pub async fn insert(pool: &MySqlPool, new: &NewVoucher) -> Result<Inserted, Reco
     }
 }
 
-/// Completes a row that another program made, if it has the stock of `new`. It sets the times, and the initial stock if
-/// that is unknown. Returns whether there was such a row.
+/// Completes a voucher's row that another program inserted, if the row has the stock of `new`. Sets the times, and the
+/// initial stock if it is unknown. Returns whether there was a row to complete.
 ///
 /// # Errors
 /// Fails like [`find`].
@@ -330,8 +334,8 @@ pub async fn complete(pool: &MySqlPool, new: &NewVoucher) -> Result<bool, Record
     Ok(completed.rows_affected() > 0)
 }
 
-/// Reads whether the programs that sell a voucher keep a journal in Redis. None: no note exists, or the voucher has no
-/// row.
+/// Reads whether the programs that sell a voucher keep a journal (the changes of its stock) in Redis. `None` if the row
+/// does not say this, or if the voucher has no row.
 ///
 /// # Errors
 /// Fails like [`find`].
@@ -342,7 +346,7 @@ pub async fn keeps_journal(pool: &MySqlPool, voucher: VoucherId) -> Result<Optio
     Ok(noted.flatten().map(|keeps| keeps != 0))
 }
 
-/// Finds the vouchers among these without a note whether a journal is kept.
+/// Finds those given vouchers whose rows do not say whether a journal (the changes of the stock) is kept in Redis.
 ///
 /// # Errors
 /// Fails like [`find`].
@@ -363,7 +367,8 @@ pub async fn without_journal_note(
     Ok(found)
 }
 
-/// Notes that the journals of these vouchers were found complete, unless a note exists already.
+/// Writes into the rows of the given vouchers that their journals in Redis were found complete: they have every change
+/// of the stock. A row that already says whether a journal is kept does not change.
 ///
 /// # Errors
 /// Fails like [`find`].
@@ -379,7 +384,7 @@ pub async fn note_complete_journals(pool: &MySqlPool, vouchers: &[VoucherId]) ->
     Ok(())
 }
 
-/// Reads all vouchers of a partition that are delisted.
+/// Reads all delisted vouchers of a partition: vouchers whose sale ended permanently.
 ///
 /// # Errors
 /// Fails like [`find`].
@@ -389,14 +394,15 @@ pub async fn delisted(pool: &MySqlPool, partition: &Partition) -> Result<Vec<Vou
     Ok(ids.into_iter().filter_map(|id| id.try_into().ok()).collect())
 }
 
-/// The time since which a voucher has limits, as its row holds it.
+/// The time since which a voucher has limits, as the voucher's row holds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitsSince {
-    /// The time by the clock of Redis, in Unix milliseconds; None: the voucher has no limits.
+    /// The time since which the voucher has limits, in Unix milliseconds by the clock of Redis. `None` if the voucher
+    /// has no limits.
     pub since_ms: Option<i64>,
 }
 
-/// Reads since when a voucher has limits, as its row holds it. None: the voucher has no row.
+/// Reads from the row of a voucher since when the voucher has limits. `None` if the voucher has no row.
 ///
 /// # Errors
 /// Fails like [`find`].
@@ -407,7 +413,7 @@ pub async fn limits_since(pool: &MySqlPool, voucher: VoucherId) -> Result<Option
     Ok(row.map(|since_ms| LimitsSince { since_ms }))
 }
 
-/// Sets since when a voucher has limits in its row, if it has one.
+/// Writes into the row of a voucher since when the voucher has limits. Does nothing if the voucher has no row.
 ///
 /// # Errors
 /// Fails like [`find`].

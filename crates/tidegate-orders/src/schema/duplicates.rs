@@ -4,27 +4,29 @@ use std::fmt;
 
 use serde::Serialize;
 
-/// Live orders (neither cancelled nor refunded) that share voucher, user and slot.
+/// Live orders (neither cancelled nor refunded) that have the same voucher, user and slot, although a unique key should
+/// prevent this.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DuplicateOrders {
-    /// The number of shared slots.
+    /// The number of different combinations of voucher, user and slot that several live orders have.
     pub slots: i64,
-    /// The number of orders in these slots.
+    /// The number of live orders that have the same voucher, user and slot as another order.
     pub orders: i64,
-    /// The first 50 of the shared slots.
+    /// The first 50 combinations of voucher, user and slot that several live orders have.
     pub listed: Vec<SharedSlot>,
 }
 
-/// A shared slot and the live orders in it. Ids are text, because the tables may hold any value.
+/// A combination of voucher, user and slot that several live orders have, with the ids of these orders. All ids are
+/// text, because the tables may hold any value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SharedSlot {
-    /// The voucher of the slot.
+    /// The voucher id that the orders have in common.
     pub voucher: String,
-    /// The user of the slot.
+    /// The user id that the orders have in common.
     pub user: String,
-    /// The number of orders in the slot.
+    /// The number of live orders with the same voucher, user and slot.
     pub orders: i64,
-    /// The first 20 ids of these orders.
+    /// The ids of the first 20 live orders with the same voucher, user and slot.
     pub order_ids: Vec<String>,
 }
 
@@ -33,8 +35,8 @@ impl fmt::Display for DuplicateOrders {
         let slots = if self.slots == 1 { "one slot".to_owned() } else { format!("{} slots", self.slots) };
         write!(
             f,
-            "{} live orders share {slots}; decide which stay, cancel the others (status 4) and raise `stock` by their units \
-             (docs/takeover.md, step 3):",
+            "{} live orders share {slots} (same voucher, user and slot number); keep one in each slot, cancel the others \
+             (status 4) and raise `stock` by the cancelled units (docs/takeover.md, step 3):",
             self.orders
         )?;
         for slot in &self.listed {

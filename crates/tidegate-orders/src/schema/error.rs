@@ -10,15 +10,15 @@ use crate::mysql_error::is_unknown_database;
 #[derive(Debug, thiserror::Error)]
 pub enum MigrateError {
     /// The server has no database of that name.
-    #[error("MySQL has no such database ({0}); make it first: CREATE DATABASE <name> CHARACTER SET utf8mb4")]
+    #[error("MySQL does not have this database ({0}); first CREATE DATABASE <name> CHARACTER SET utf8mb4")]
     NoDatabase(String),
     /// The URL does not name a database.
-    #[error("the MySQL URL names no database; write it at the end: mysql://user:password@host:3306/<name>")]
+    #[error("the MySQL URL names no database; add the name: mysql://user:password@host:3306/<name>")]
     NoDatabaseNamed,
     /// Another migration holds the lock.
     #[error(
-        "another migration of {database} is running (connection {holder}); after {waited_s} s of waiting nothing was \
-         changed. See what it does: SHOW PROCESSLIST"
+        "another migration of {database} is running (connection {holder}); this run waited {waited_s} s and changed \
+         nothing. To see what the other migration does, use SHOW PROCESSLIST"
     )]
     Busy {
         /// The name of the database.
@@ -30,8 +30,8 @@ pub enum MigrateError {
     },
     /// The group has several primaries, and another one of them must change the schema.
     #[error(
-        "nothing was changed: where a replication group has several primaries, two migrations at once would make its \
-         members leave it, so all go to the first member by host and port. Run it there: {member}"
+        "nothing was changed: if two primaries of a replication group migrate at once, members leave the group. \
+         Always run migrations on the member that is first by host and port: {member}"
     )]
     AnotherMember {
         /// The member as `host:port`, in the names of the group.
@@ -39,8 +39,8 @@ pub enum MigrateError {
     },
     /// Other nodes of Galera had the turn to create a view all this time, and did not create it.
     #[error(
-        "{file}: other nodes of the cluster kept the turn to make this view for {waited_s} s, and did not make it; see what \
-         they do (SHOW PROCESSLIST) and whether their clocks agree, then run the migration again: it goes on where it stopped"
+        "{file}: for {waited_s} s, other nodes of the cluster had the right to create this view, but did not create it. \
+         Run SHOW PROCESSLIST on these nodes, compare all clocks, and run the migration again: it continues with this file"
     )]
     AnotherNode {
         /// The migration file of the statement.
@@ -49,7 +49,7 @@ pub enum MigrateError {
         waited_s: u64,
     },
     /// Something in the database does not fit.
-    #[error("{database} cannot be migrated, {}:\n{}", done_before(applied), list(problems))]
+    #[error("{database} cannot be migrated; {}:\n{}", done_before(applied), list(problems))]
     Unfit {
         /// The name of the database.
         database: String,
@@ -60,8 +60,8 @@ pub enum MigrateError {
     },
     /// A statement could not lock its table in time.
     #[error(
-        "{file}: the table is held by a long transaction; end it (SHOW PROCESSLIST) and run the migration again, it goes \
-         on where it stopped"
+        "{file}: a long transaction has locked the table. Find it with SHOW PROCESSLIST, end it, and run the migration \
+         again: the run continues with this file"
     )]
     TableBusy {
         /// The migration file of the statement.
@@ -69,8 +69,8 @@ pub enum MigrateError {
     },
     /// A step ran without error, but had no effect.
     #[error(
-        "{file} ran without error and changed nothing: the schema may have been changed at the same time. Run the \
-         migration again"
+        "{file} ran without error but changed nothing: perhaps another program changed the schema at the same time. \
+         Run the migration again"
     )]
     WithoutEffect {
         /// The migration file of the statement.
@@ -86,7 +86,8 @@ pub enum MigrateError {
     },
 }
 
-/// The error to show if a connection failed because the database does not exist, which is not an outage.
+/// Returns the error to show if a connection failed because the database does not exist. This failure is not an outage:
+/// a retry does not help.
 #[must_use]
 pub fn missing_database(error: &sqlx::Error) -> Option<MigrateError> {
     is_unknown_database(error).then(|| MigrateError::NoDatabase(message(error)))

@@ -49,7 +49,7 @@ pub(super) async fn makes_views_in_turn(connection: &mut MySqlConnection) -> Res
 /// Releases the turn before it ends, because the statement failed and the next node need not wait.
 pub(super) async fn give_turn_back(connection: &mut MySqlConnection) {
     if let Err(error) = sqlx::raw_sql(GIVE_TURN_BACK).execute(connection).await {
-        tracing::debug!(%error, "the turn to make a view ends by itself");
+        tracing::debug!(%error, "the lock for creating a view could not be released: the lock expires");
     }
 }
 
@@ -63,6 +63,6 @@ pub(super) async fn take_turn(connection: &mut MySqlConnection) -> Result<bool, 
     match taken.await {
         Ok(done) => Ok(done.rows_affected() == 1),
         Err(error) if is_deadlock(&error) => Ok(false),
-        Err(error) => Err(failed_to("take the turn to make a view", error)),
+        Err(error) => Err(failed_to("take the lock for creating a view", error)),
     }
 }

@@ -10,12 +10,13 @@ use super::{
     tables::{LIMIT_USE, ORDER, PROBE, REFUSAL, UNIQUE_COLUMNS, UNIQUE_KEY, UNITS, UNITS_COLUMNS, VOUCHER},
 };
 
-/// A part of the database that does not fit, and that a migration does not change by itself.
+/// A table, column, key or view of the database that is not as Tidegate needs it, and that a migration does not change
+/// by itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
 #[serde(tag = "problem", rename_all = "snake_case")]
 pub enum SchemaProblem {
     /// The table is a view, or has an engine without transactions.
-    #[error("{table} is a {found}, it must be an InnoDB table")]
+    #[error("{table} is a {found}, but it must be an InnoDB table")]
     Engine {
         /// The name of the table.
         table: &'static str,
@@ -23,7 +24,7 @@ pub enum SchemaProblem {
         found: String,
     },
     /// The table has another primary key than the tutorial's.
-    #[error("{table} has the primary key ({found}), it must be ({expected})")]
+    #[error("{table} has the primary key ({found}), but the key must be ({expected})")]
     PrimaryKey {
         /// The name of the table.
         table: &'static str,
@@ -33,7 +34,7 @@ pub enum SchemaProblem {
         expected: &'static str,
     },
     /// A column of the tutorial's table is missing.
-    #[error("{table}.{column} is missing")]
+    #[error("the column {table}.{column} is missing")]
     MissingColumn {
         /// The name of the table.
         table: &'static str,
@@ -41,7 +42,7 @@ pub enum SchemaProblem {
         column: &'static str,
     },
     /// A column has the name of ours, but another type.
-    #[error("{table}.{column} is `{found}`, it must be `{expected}`; if it means something else, rename it")]
+    #[error("{table}.{column} is `{found}`, but must be `{expected}`: rename or change the column")]
     ColumnType {
         /// The name of the table.
         table: &'static str,
@@ -54,7 +55,7 @@ pub enum SchemaProblem {
     },
     /// Every insert must fill this column, and the worker's does not.
     #[error(
-        "{table}.{column} is NOT NULL without a default, so no order could be written; give it a default"
+        "{table}.{column} is NOT NULL without a default, so no order can be written: give the column a default"
     )]
     Unfilled {
         /// The name of the table.
@@ -64,7 +65,7 @@ pub enum SchemaProblem {
     },
     /// A key has the name of ours, but other columns.
     #[error(
-        "{table} has a key {UNIQUE_KEY} over ({found}), it must be unique over (voucher_id, user_id, slot); rename it"
+        "{table} has a key {UNIQUE_KEY} over ({found}), not a unique key over (voucher_id, user_id, slot): rename the key"
     )]
     KeyTaken {
         /// The name of the table.
@@ -73,7 +74,7 @@ pub enum SchemaProblem {
         found: String,
     },
     /// Another table or view has the name of our view.
-    #[error("{view} is {found}, it must be the view of our migration; rename or drop it")]
+    #[error("{view} is {found}, but it must be the view of Tidegate's migration: rename or drop {view}")]
     ViewTaken {
         /// The name of the view.
         view: &'static str,
@@ -88,8 +89,8 @@ pub enum SchemaProblem {
 pub(super) fn done_before(applied: &[MigrationStep]) -> String {
     match applied {
         [] => "nothing was changed".to_owned(),
-        [_] => "the first step was taken and stays".to_owned(),
-        steps => format!("the first {} steps were taken and stay", steps.len()),
+        [_] => "the first step was made and is kept".to_owned(),
+        steps => format!("the first {} steps were made and are kept", steps.len()),
     }
 }
 

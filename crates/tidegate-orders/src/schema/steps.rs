@@ -28,7 +28,7 @@ impl Step {
         !holds(&self.fact, found)
     }
 
-    /// The existing table that the step changes; None: it changes only what it creates.
+    /// The existing table that the step changes. `None` if the step changes only what it creates.
     pub(super) fn alters(&self) -> Option<&'static str> {
         match &self.fact {
             Fact::Column(column) => Some(column.table),
@@ -112,7 +112,7 @@ pub(super) const STEPS: &[Step] = &[
     step!("0002_voucher_order_table", "create tb_voucher_order", Fact::Table(ORDER)),
     step!(
         "0003_voucher_initial_stock",
-        "add tb_seckill_voucher.initial_stock",
+        "add the column tb_seckill_voucher.initial_stock",
         Fact::Column(AddedColumn {
             table: VOUCHER,
             name: "initial_stock",
@@ -126,7 +126,7 @@ pub(super) const STEPS: &[Step] = &[
     ),
     step!(
         "0004_voucher_refusals",
-        "add tb_seckill_voucher.refusals",
+        "add the column tb_seckill_voucher.refusals",
         Fact::Column(AddedColumn {
             table: VOUCHER,
             name: "refusals",
@@ -140,7 +140,7 @@ pub(super) const STEPS: &[Step] = &[
     ),
     step!(
         "0005_order_quantity",
-        "add tb_voucher_order.quantity, 1 for existing orders",
+        "add the column tb_voucher_order.quantity, with the value 1 for existing orders",
         Fact::Column(AddedColumn {
             table: ORDER,
             name: "quantity",
@@ -154,7 +154,7 @@ pub(super) const STEPS: &[Step] = &[
     ),
     step!(
         "0006_order_slot",
-        "add tb_voucher_order.slot, 1 for existing orders",
+        "add the column tb_voucher_order.slot, with the value 1 for existing orders",
         Fact::Column(AddedColumn {
             table: ORDER,
             name: "slot",
@@ -175,7 +175,7 @@ pub(super) const STEPS: &[Step] = &[
     ),
     step!(
         "0008_order_entry_id",
-        "add tb_voucher_order.entry_id",
+        "add the column tb_voucher_order.entry_id",
         Fact::Column(AddedColumn {
             table: ORDER,
             name: "entry_id",
@@ -197,18 +197,18 @@ pub(super) const STEPS: &[Step] = &[
     step!("0012_probe_row", "fill tidegate_probe", Fact::ProbeRow),
     step!(
         "0013_order_status_default",
-        "give tb_voucher_order.status the default 1 (unpaid)",
+        "give the column tb_voucher_order.status the default 1 (unpaid)",
         Fact::OrderDefault(OrderColumn { name: "status", types: NUMBERS })
     ),
     step!(
         "0014_order_create_time_default",
-        "give tb_voucher_order.create_time the default CURRENT_TIMESTAMP",
+        "give the column tb_voucher_order.create_time the default CURRENT_TIMESTAMP",
         Fact::OrderDefault(OrderColumn { name: "create_time", types: TIMES })
     ),
     step!("0015_event_table", "create tidegate_event", Fact::Table(EVENT)),
     step!(
         "0016_voucher_pay_within",
-        "add tb_seckill_voucher.pay_within",
+        "add the column tb_seckill_voucher.pay_within",
         Fact::Column(AddedColumn {
             table: VOUCHER,
             name: "pay_within",
@@ -230,7 +230,7 @@ pub(super) const STEPS: &[Step] = &[
     step!("0020_voucher_units_view", "create the view tidegate_voucher_units", Fact::View(UNITS)),
     step!(
         "0021_voucher_delisted",
-        "add tb_seckill_voucher.delisted_at",
+        "add the column tb_seckill_voucher.delisted_at",
         Fact::Column(AddedColumn {
             table: VOUCHER,
             name: "delisted_at",
@@ -247,7 +247,7 @@ pub(super) const STEPS: &[Step] = &[
     step!("0024_limit_use_table", "create tidegate_limit_use", Fact::Table(LIMIT_USE)),
     step!(
         "0025_voucher_limits_since",
-        "add tb_seckill_voucher.limits_since",
+        "add the column tb_seckill_voucher.limits_since",
         Fact::Column(AddedColumn {
             table: VOUCHER,
             name: "limits_since",
@@ -261,7 +261,7 @@ pub(super) const STEPS: &[Step] = &[
     ),
     step!(
         "0026_unpaid_order_partition",
-        "add tidegate_unpaid_order.partition_code, and begin idx_ask with it",
+        "add the column tidegate_unpaid_order.partition_code, also as the first column of the index idx_ask",
         Fact::Column(AddedColumn {
             table: UNPAID_ORDER,
             name: "partition_code",
@@ -275,7 +275,7 @@ pub(super) const STEPS: &[Step] = &[
     ),
     step!(
         "0027_voucher_keeps_journal",
-        "add tb_seckill_voucher.keeps_journal",
+        "add the column tb_seckill_voucher.keeps_journal",
         Fact::Column(AddedColumn {
             table: VOUCHER,
             name: "keeps_journal",

@@ -22,7 +22,7 @@ use crate::order::OrderId;
 const WOULD_ADMIT: &str = include_str!("../../../../lua/would_admit.lua");
 const WOULD_ADMIT_LIMITED: &str = include_str!("../../../../lua/would_admit_limited.lua");
 
-/// Admits orders in Redis: decides which requests get an order.
+/// Access to the scripts in Redis that admit or refuse orders.
 #[derive(Clone, Debug)]
 pub struct Admissions {
     access: RedisAccess,
@@ -48,7 +48,7 @@ impl Admissions {
         Self { sold_out: Some(sold_out), ..self }
     }
 
-    /// Requests an order from Redis. A refusal changes nothing there.
+    /// Requests an order from a script in Redis. If the script refuses the order, nothing changes in Redis.
     ///
     /// A single request is sent at once, by `lua/admit.lua`. In a rush, the requests for one voucher are sent together,
     /// in one call of `lua/admit_many.lua`. Dropping the future does not cancel a call that was already sent.
@@ -59,8 +59,8 @@ impl Admissions {
         Ok(self.decide(admission, None).await?.reply)
     }
 
-    /// As [`Admissions::admit`], under an idempotency key that the caller chooses: a second request under the same key
-    /// asks for the same order. The answer also has the id of that order, which is the id of the first request.
+    /// Requests an order like [`Admissions::admit`], under an idempotency key that the caller chooses. Further requests
+    /// under the same key get the same order and not a new one. The answer contains the id of that order.
     ///
     /// `lua/admit_by_key.lua` writes the order and the key in one step. Redis keeps the key for
     /// [`KEY_KEPT`](super::KEY_KEPT) after the last request for the order. A refusal changes nothing in Redis.
@@ -86,14 +86,15 @@ impl Admissions {
         decided
     }
 
-    /// Requests many orders in few calls. Each has its own answer, in the order of `admissions`: an order that fails
-    /// does not affect the others. Orders of one voucher are decided in that order, too.
+    /// Requests many orders in a few calls. Returns one answer for each order, in the sequence of `admissions`. If an
+    /// order fails, the other orders are not affected. Orders of one voucher are decided in the sequence of
+    /// `admissions`.
     pub async fn admit_all(&self, admissions: &[Admission]) -> Vec<Result<AdmitReply, ScriptError>> {
         self.calls.admit_all(admissions).await
     }
 
-    /// The reply that [`Admissions::admit`] would give now, by the checks of the admission scripts:
-    /// `lua/would_admit.lua` and `lua/would_admit_limited.lua`. It changes nothing and reserves nothing.
+    /// The reply that [`Admissions::admit`] would give now, by the same checks in `lua/would_admit.lua` or
+    /// `lua/would_admit_limited.lua`. Changes nothing and reserves nothing.
     ///
     /// # Errors
     /// As [`Admissions::admit`].

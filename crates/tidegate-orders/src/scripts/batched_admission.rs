@@ -252,11 +252,11 @@ impl BatchedAdmission {
             }
             self.limited.remember(admission.voucher, None);
         }
-        let got = "a voucher whose limits are added and removed again and again".to_owned();
+        let got = "a voucher whose limits were added and removed several times".to_owned();
         Err(ScriptError::Unexpected { place: "admit.lua".to_owned(), got })
     }
 
-    /// Admits an order of a voucher without limits. None: the voucher has limits.
+    /// Admits an order of a voucher without limits. `None` if the voucher has limits.
     async fn admit_unlimited(
         &self,
         pool: &Pool,

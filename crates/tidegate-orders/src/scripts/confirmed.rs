@@ -51,7 +51,7 @@ impl ConfirmedCalls {
     pub(super) async fn begin(&self) -> ConfirmedCall<'_> {
         let permit = self.permits.acquire().await.expect("it is never closed");
         let connection = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let mut connection = connection.expect("there are as many as permits");
+        let mut connection = connection.expect("there are as many connections as permits");
         connection.reconnects.seen();
         ConfirmedCall { calls: self, connection: Some(connection), _permit: permit }
     }
@@ -74,7 +74,7 @@ impl Drop for ConfirmedCall<'_> {
 
 impl ConfirmedCall<'_> {
     fn connection(&mut self) -> &mut Connection {
-        self.connection.as_mut().expect("it is there until the end")
+        self.connection.as_mut().expect("a call has its connection until the end")
     }
 
     /// The pool over which to send the call.
@@ -90,7 +90,7 @@ impl ConfirmedCall<'_> {
         let pool = self.pool();
         self.calls.confirmation.wait_over(pool.next()).await?;
         if self.connection().reconnects.seen() {
-            return Err("the connection to Redis was lost and made anew meanwhile".to_owned());
+            return Err("the connection to Redis was lost and opened again during the wait".to_owned());
         }
         Ok(())
     }
@@ -103,7 +103,7 @@ impl ConfirmedCall<'_> {
         let (confirm, pool) = (&self.calls.confirm, self.pool());
         match confirm.call(&pool, vec![journal], vec![order.get().into()]).await {
             Ok(Value::Integer(1)) => self.wait().await,
-            Ok(_) => Err("the journal has no note of the order any more".to_owned()),
+            Ok(_) => Err("the voucher's journal in Redis has no note of the order any more".to_owned()),
             Err(error) => Err(readable(&error.to_string())),
         }
     }

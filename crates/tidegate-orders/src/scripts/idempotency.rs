@@ -15,13 +15,13 @@ use tidegate_stream::Script;
 use super::Admission;
 use crate::{keys::Keys, order::OrderId};
 
-/// How long Redis keeps an idempotency key after the last request under it.
+/// The time for which Redis keeps an idempotency key after the last request with the key.
 pub const KEY_KEPT: Duration = Duration::from_secs(24 * 3600);
 /// The bytes of a digest; Redis gets it as twice as many letters. So no two keys have the same digest by chance.
 const DIGEST_BYTES: usize = 16;
 const MOST_BYTES: usize = 128;
 
-/// An idempotency key: 1 to 128 visible characters of ASCII, chosen by the caller. The same text from another user, or
+/// An idempotency key, which the caller chooses: 1 to 128 visible ASCII characters. The same text from another user, or
 /// for another voucher, is another key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdempotencyKey(String);
@@ -32,7 +32,7 @@ pub struct IdempotencyKey(String);
 pub struct BadIdempotencyKey;
 
 impl IdempotencyKey {
-    /// Reads a key from its bare text, or from a text in quotes, as the header has it.
+    /// Parses an idempotency key, with or without the quotes that the HTTP header has around it.
     ///
     /// # Errors
     /// If the text is not an idempotency key.

@@ -28,14 +28,16 @@ const MOST_TRIES: u32 = 100;
 /// How often a journal is read if the result is unsure.
 const MOST_LOOKS: u32 = 3;
 
-/// Reads the journals of vouchers, and changes nothing in them.
+/// Read access to the journals of vouchers. A journal is a Redis hash in which a note for each order says how the order
+/// changed the stock.
 #[derive(Clone, Debug)]
 pub struct Journals {
     access: RedisAccess,
     snapshot: Script,
 }
 
-/// The outcome of a check of a voucher's stock.
+/// The outcome of a check whether a voucher's stock equals the sum of its journal, the Redis hash that notes each
+/// change of the stock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SumCheck {
     /// The journal is not complete, so it says nothing about the stock.
@@ -52,7 +54,8 @@ impl Journals {
         Self { access: access.clone(), snapshot }
     }
 
-    /// Finds the orders among these that the journals hold as released. Reads only.
+    /// Finds those given orders that the vouchers' journals (notes about orders in Redis) note as released: the orders
+    /// returned their units. Changes nothing.
     ///
     /// # Errors
     /// See [`ScriptError`].
@@ -64,8 +67,8 @@ impl Journals {
         Ok(entries.into_iter().filter(|(_, entry)| entry.is_release()).map(|(order, _)| order).collect())
     }
 
-    /// Finds the orders among these that the journals hold as they were admitted: not lost, not released, and not
-    /// restored since. Reads only.
+    /// Finds those given orders whose notes in Redis have not changed since the orders took their units. The notes were
+    /// neither lost nor restored, and the orders were not released. Changes nothing.
     ///
     /// # Errors
     /// See [`ScriptError`].
@@ -78,7 +81,8 @@ impl Journals {
         Ok(entries.into_iter().filter(|(_, entry)| is_whole(entry)).map(|(order, _)| order).collect())
     }
 
-    /// Finds the orders among these that have a note in the journals, whatever its content is. Reads only.
+    /// Finds those given orders that have a note in a voucher's journal (Redis hash), whatever the note says. Changes
+    /// nothing.
     ///
     /// # Errors
     /// See [`ScriptError`].
@@ -89,8 +93,8 @@ impl Journals {
         Ok(self.journal_entries(orders).await?.into_keys().collect())
     }
 
-    /// Reads the uses of limits of these orders from the journals. The result has the orders that were admitted under
-    /// limits and still hold their uses.
+    /// Reads from Redis which limits the given orders count against. The result lacks orders that have returned their
+    /// units, and orders of vouchers without limits.
     ///
     /// # Errors
     /// See [`ScriptError`].
@@ -102,9 +106,9 @@ impl Journals {
         Ok(entries.into_iter().filter_map(|(order, entry)| Some((order, entry.limited?))).collect())
     }
 
-    /// Whether the journal holds each of these order ids as admitted for another user. Then no order can be released
-    /// under this id, and no other user's event may end the order. A note that cannot be read counts as another user's.
-    /// Reads only.
+    /// Returns for each given order id whether Redis notes an order of another user under the id. If it does, no order
+    /// may be released under the id, and no other user's event may end the order. A note that cannot be read counts as
+    /// another user's. Changes nothing.
     ///
     /// # Errors
     /// See [`ScriptError`].
@@ -144,9 +148,9 @@ impl Journals {
         Ok(try_join_all(by_voucher.into_iter().map(of_voucher)).await?.into_iter().flatten().collect())
     }
 
-    /// Finds the orders among these that a complete journal holds as admitted for their users. For each it returns the
-    /// time of the admission, in Unix milliseconds. Its units must be released if no other program can have released
-    /// them. Reads only.
+    /// Finds those given orders that still take units in Redis, according to a journal that notes every change of the
+    /// stock. Returns for each order the time at which it took the units, in Unix milliseconds. If no other program can
+    /// have returned the units, they must be returned now. Changes nothing.
     ///
     /// # Errors
     /// See [`ScriptError`].
@@ -166,7 +170,7 @@ impl Journals {
     }
 
     /// Finds the orders among these that a complete journal holds as released. If such an order is live in MySQL, a
-    /// comparison reports it. Reads only.
+    /// comparison reports it. Changes nothing.
     ///
     /// # Errors
     /// See [`ScriptError`].
@@ -195,9 +199,9 @@ impl Journals {
         Ok(try_join_all(vouchers.into_iter().map(is_complete)).await?.into_iter().flatten().collect())
     }
 
-    /// Compares the stock of a voucher with the sum of its journal. If the result is unsure, it reads both again, up to
-    /// three times in all. It does not read a journal of more than `most` fields. It reads other journals completely,
-    /// in pieces, and keeps none of them in memory.
+    /// Compares the stock of a voucher with the sum of its journal, the Redis hash that notes each change of the stock.
+    /// If the result is unsure, the call reads both again, at most three times in total. If the journal has more than
+    /// `most` fields, the call does not read it. The call reads the journal in pages, and does not keep it in memory.
     ///
     /// # Errors
     /// See [`ScriptError`].
@@ -232,9 +236,9 @@ impl Journals {
         Ok(sum.finish(&self.snapshot(voucher).await?))
     }
 
-    /// Reads the state of a voucher in one step, by `lua/snapshot.lua`, and returns after the millisecond of that step
-    /// is over. The journal then holds all movements of that millisecond. It changes nothing. Its cost to Redis does
-    /// not depend on the size of the journal.
+    /// Reads the stock of a voucher and facts about its journal in one step, by `lua/snapshot.lua`. Then waits until
+    /// the millisecond of that step is over, so that later changes have later times. Changes nothing. The cost to Redis
+    /// does not depend on the size of the journal.
     ///
     /// # Errors
     /// See [`ScriptError`]. A key of another type is [`ScriptError::Refused`]; a stock that is not a number is

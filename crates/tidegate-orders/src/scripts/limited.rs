@@ -208,6 +208,6 @@ fn admit_reply(reply: &Value) -> Result<AdmitReply, ScriptError> {
 }
 
 fn changes_again_and_again(script: &str) -> ScriptError {
-    let got = "a voucher whose campaign changes again and again".to_owned();
+    let got = "a voucher whose campaign changed several times".to_owned();
     ScriptError::Unexpected { place: script.to_owned(), got }
 }

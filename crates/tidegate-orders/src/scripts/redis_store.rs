@@ -14,7 +14,7 @@ use crate::{
     partition::Partition,
 };
 
-/// A handle to the Redis of a partition. Clones share all of it.
+/// Access to the Redis that holds the vouchers of a partition. Clones share their connections and scripts.
 #[derive(Clone, Debug)]
 pub struct RedisStore {
     access: RedisAccess,
@@ -34,8 +34,8 @@ struct Doors {
 }
 
 impl RedisStore {
-    /// The Redis behind `pool`, with keys by these templates. The configuration has checked that the templates hold
-    /// their placeholders.
+    /// Creates access to the Redis behind `pool`, with keys by the given templates. The configuration has already
+    /// checked that each template contains its placeholder.
     #[must_use]
     pub fn new(pool: Pool, keys: KeyTemplates, names: StreamNames) -> Self {
         let stream = names.stream.as_str().into();
@@ -55,8 +55,8 @@ impl RedisStore {
         Self { access, doors: Arc::new(doors) }
     }
 
-    /// As [`RedisStore::new`], with the tutorial's names of the streams and of the consumer group, after the tag of the
-    /// partition.
+    /// Creates access to Redis like [`RedisStore::new`]. The streams and the consumer group have the names of the
+    /// tutorial shop hm-dianping, after the tag (name) of the partition.
     #[must_use]
     pub fn with_default_names(pool: Pool, keys: KeyTemplates) -> Self {
         let stream = format!("{}stream.orders", keys.prefix);
@@ -64,9 +64,9 @@ impl RedisStore {
         Self::new(pool, keys, names)
     }
 
-    /// The same store, whose admissions are confirmed by replicas. A call waits until enough replicas have the order.
-    /// If they do not get it in time, the caller gets [`ScriptError::Unconfirmed`](super::ScriptError::Unconfirmed). A
-    /// refusal is returned at once.
+    /// Returns a copy in which each new order waits until enough replicas have the order. If the replicas do not get
+    /// the order in time, the caller gets [`ScriptError::Unconfirmed`](super::ScriptError::Unconfirmed). A refusal is
+    /// returned at once.
     ///
     /// Each of `connections` is a pool of one connection to the master of this Redis, which no other code uses. As many
     /// calls are on their way at once as there are connections. A call of many orders waits once.
@@ -77,8 +77,8 @@ impl RedisStore {
         self
     }
 
-    /// The same store, which notes in `sold_out` when Redis refuses an order because units are missing, and when a
-    /// release returns units.
+    /// Returns a copy that records in `sold_out` when Redis refuses an order because too few units are left, and when
+    /// units return to the stock.
     #[must_use]
     pub fn with_sold_out(mut self, sold_out: &Arc<SoldOut>) -> Self {
         let doors = Arc::make_mut(&mut self.doors);
@@ -93,61 +93,61 @@ impl RedisStore {
         &self.access.pool
     }
 
-    /// The names of the keys in this Redis.
+    /// The maker of the names of keys in this Redis.
     #[must_use]
     pub fn keys(&self) -> &Keys {
         &self.access.keys
     }
 
-    /// The partition whose vouchers this Redis holds.
+    /// The partition whose vouchers are in this Redis.
     #[must_use]
     pub fn partition(&self) -> &Partition {
         self.access.keys.partition()
     }
 
-    /// The inspector of the stream of orders.
+    /// Returns read access to the stream of orders.
     #[must_use]
     pub fn inspector(&self) -> &StreamInspector {
         &self.doors.inspector
     }
 
-    /// The part that admits orders.
+    /// Returns access to the scripts that admit or refuse orders.
     #[must_use]
     pub fn admissions(&self) -> &Admissions {
         &self.doors.admissions
     }
 
-    /// The part that releases orders, which returns units and the right to buy.
+    /// Returns access to the scripts that release orders, so that units return to the stock and users may buy again.
     #[must_use]
     pub fn releases(&self) -> &Releases {
         &self.doors.releases
     }
 
-    /// The part for sales: opens, pauses, changes, ends and reads them.
+    /// Returns access to the calls that open, pause, change, end and read sales.
     #[must_use]
     pub fn sales(&self) -> &Sales {
         &self.doors.sales
     }
 
-    /// The part for limits: their rules and their counters.
+    /// Returns access to the rules and the counters of limits.
     #[must_use]
     pub fn limits(&self) -> &SaleLimits {
         &self.doors.limits
     }
 
-    /// The part that reads journals.
+    /// Returns read access to the journals, the Redis hashes that note how each order changed the stock.
     #[must_use]
     pub fn journals(&self) -> &Journals {
         &self.doors.journals
     }
 
-    /// The part for repairs, compaction, and moves between partitions.
+    /// Returns access to the calls that repair sales, remove notes of final orders, and move sales between partitions.
     #[must_use]
     pub fn repairs(&self) -> &Repairs {
         &self.doors.repairs
     }
 
-    /// The part for sales that a rebuild fills next to those on sale.
+    /// Returns access to the new keys that a rebuild of a sale fills, before they replace the old keys of the sale.
     #[must_use]
     pub fn staged_sales(&self) -> &StagedSales {
         &self.doors.staged_sales

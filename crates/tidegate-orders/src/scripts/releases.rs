@@ -23,7 +23,7 @@ type ReleaseResult = Result<ReleaseReply, ScriptError>;
 /// The values that orders in one call have in common: the voucher, whether the user is freed, and who releases them.
 type CallKey = (VoucherId, bool, Cow<'static, str>);
 
-/// Releases admitted orders that will not be written.
+/// Access to the scripts that release orders: they return the units of orders that will not be written to MySQL.
 #[derive(Clone, Debug)]
 pub struct Releases {
     access: RedisAccess,
@@ -49,7 +49,7 @@ impl Releases {
         Self { sold_out: Some(sold_out), ..self }
     }
 
-    /// Releases an order: its units, and its user's right to order.
+    /// Releases an order: returns its units to the stock, and lets its user order again.
     ///
     /// # Errors
     /// See [`ScriptError`].
@@ -59,8 +59,8 @@ impl Releases {
         reply
     }
 
-    /// Releases many orders, those of one voucher in one call. Each has its own answer, in the order of `releases`: an
-    /// order that fails does not affect the others.
+    /// Releases many orders (returns their units), with one call for all orders of a voucher. Returns one answer for
+    /// each order, in the sequence of `releases`. If an order fails, the other orders are not affected.
     pub async fn release_all(&self, releases: &[Release]) -> Vec<Result<ReleaseReply, ScriptError>> {
         let replies = self.release_each(releases).await;
         if self.sold_out.is_some() {

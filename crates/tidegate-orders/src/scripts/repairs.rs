@@ -22,17 +22,18 @@ use crate::{
     records::journal::{COMPLETE, JournalNote, UnderLimits, write},
 };
 
-/// The maximum number of orders in one call. Redis does nothing else during the call.
+/// The maximum number of orders in one repair call. During the call, Redis runs no other command.
 pub const MOST_REPAIRED: usize = 500;
 
 const CHANGE: &str = "change";
 const REPAIRED: &str = "repaired";
 const LOAD: &str = "#load";
 
-/// The values that must not change between a comparison and the repair that follows it.
+/// The values in Redis that a repair compares with earlier values: if they have changed since the stores were compared,
+/// the repair does nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RepairGuard {
-    /// The journal's note that it is complete, followed by the note of the load. None: the journal is not complete.
+    /// The journal's note that it is complete, followed by the note of the load. `None` if the journal is not complete.
     complete: Option<String>,
     /// The note of an operator's last change of the stock.
     change: Option<String>,
@@ -41,27 +42,28 @@ pub struct RepairGuard {
 }
 
 impl RepairGuard {
-    /// Whether the journal held every movement. [`Repairs::repair`] can repair nothing without that.
+    /// Whether the journal in Redis had every change of the stock. If not, [`Repairs::repair`] repairs nothing.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.complete.is_some()
     }
 
-    /// Whether an operator's change of the stock was unfinished: one store may have it and the other not.
+    /// Whether an operator's change of the stock was unfinished: perhaps only one of the stores has the change.
     #[must_use]
     pub fn is_change_open(&self) -> bool {
         // The same check as in the script.
         self.change.as_ref().is_some_and(|note| note.contains(r#""state":"open""#))
     }
 
-    /// The guard after the repair with this id was made. The next part of the same repair expects it.
+    /// The guard values after the repair with the given id was made. The next part of the same repair expects these
+    /// values.
     #[must_use]
     pub fn after(&self, repair: &str) -> Self {
         Self { repaired: Some(repair.to_owned()), ..self.clone() }
     }
 }
 
-/// The action of a repair on an order or a user.
+/// The change that a repair makes to the notes of an order or a user in Redis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RepairAction {
     /// Notes the admission of the order, takes these units from the stock, and counts its user as a buyer.
@@ -74,49 +76,51 @@ pub enum RepairAction {
     Unbar,
 }
 
-/// The repair of an order, or of a user without an order.
+/// The repair of an order in Redis, or of a user without an order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OrderRepair {
-    /// The order that is repaired. None: only the user is repaired.
+    /// The id of the order to repair. `None` if the repair is only about the user.
     pub order: Option<OrderId>,
-    /// The note of the order in the journal at the comparison, byte for byte. None: there was no note.
+    /// The bytes of the order's note in the voucher's journal when the stores were compared. `None`: no note.
     pub found: Option<String>,
     /// The user of the order.
     pub user: UserId,
-    /// The action of the repair.
+    /// The change that the repair makes to the order or the user.
     pub action: RepairAction,
-    /// The use of limits, for an admission that is restored.
+    /// For an order that the repair restores: its slot (its number among the user's orders), and the limits that it
+    /// counts against.
     pub limited: Option<UnderLimits>,
 }
 
-/// A repair of one voucher, made in one step.
+/// A repair of one voucher in Redis, made in one step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VoucherRepair {
-    /// The id of the repair, which no other repair has: 1 to 57 of `A-Z a-z 0-9 _ . -`. A second call with the same id
-    /// changes nothing.
+    /// The id of the repair, which no other repair has: 1 to 57 characters of `A-Z a-z 0-9 _ . -`. A second call with
+    /// the same id changes nothing.
     pub id: String,
     /// The voucher that is repaired.
     pub voucher: VoucherId,
-    /// The guard, as it was before the comparison.
+    /// The values in Redis, read before the stores were compared, that must not have changed when the repair is made.
     pub guard: RepairGuard,
-    /// The units that the sale gets; below 0: loses. They are noted as the movement `#repair:<id>`.
+    /// The number of units that the repair adds to the sale. The number is below 0 if the repair takes units. The
+    /// journal notes it in the field `#repair:<id>`.
     pub loaded: i64,
-    /// The units by which the stock was above the sum of its journal; below 0: under it. The repair moves the stock
-    /// back by this number.
+    /// The stock minus the sum of the journal, in units. The number is below 0 if the stock is lower than the sum. The
+    /// repair subtracts the number from the stock.
     pub drift: i64,
-    /// The orders and users to repair, at most [`MOST_REPAIRED`].
+    /// The orders and users to repair, at most [`MOST_REPAIRED`] in one call.
     pub orders: Vec<OrderRepair>,
 }
 
 impl VoucherRepair {
-    /// An id that no other repair has. A `.` and the number of a part may follow it.
+    /// Makes an id that no other repair has. The caller may append a `.` and the number of a part.
     #[must_use]
     pub fn new_id() -> String {
         format!("{:016x}", rand::random::<u64>())
     }
 }
 
-/// The answer for an order in a repair.
+/// The reply of a repair about one order: repaired, or why not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RepairAnswer {
     /// The order is repaired by this call.
@@ -127,7 +131,7 @@ pub enum RepairAnswer {
     Moved,
 }
 
-/// The reply to a [`VoucherRepair`].
+/// The reply to a [`VoucherRepair`], the repair of one voucher.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RepairReply {
     /// The repair is made, by this call or an earlier one, with an answer for each order.
@@ -166,9 +170,9 @@ impl RepairAnswer {
 }
 
 impl OrderRepair {
-    /// The release of an order that used limits. It also releases what the order used of the limits, so
-    /// [`Repairs::repair`] cannot do it. `by` is the id of the repair. None: the order used no limits, or does not fit
-    /// the note.
+    /// The release (return of units) of an order that counts against limits. [`Repairs::repair`] cannot reduce the
+    /// counters of limits, so a caller makes this release instead. `by` is the id of the repair. `None` if the order
+    /// counts against no limit, or if the repair does not fit the note in the journal.
     #[must_use]
     pub fn limited_release(&self, voucher: VoucherId, by: &str) -> Option<Release> {
         let RepairAction::Release(user_after) = self.action else { return None };
@@ -179,8 +183,8 @@ impl OrderRepair {
         Some(Release { order, user, voucher, units, user_after, by: format!("repair:{by}").into() })
     }
 
-    /// The change that this repair makes to the sum of the journal, and so to the stock. None: the repair does not fit
-    /// the note in the journal.
+    /// The number of units that this repair adds to the sum of the journal, and therefore to the stock. `None` if the
+    /// repair does not fit the note in the journal.
     #[must_use]
     pub fn change(&self) -> Option<i64> {
         self.movement("").map(|movement| movement.change)
@@ -237,7 +241,7 @@ struct Movement {
     change: i64,
 }
 
-/// Repairs, compacts and moves sales in Redis.
+/// Access to the calls that repair sales in Redis, remove notes of final orders, and move sales between partitions.
 #[derive(Clone, Debug)]
 pub struct Repairs {
     access: RedisAccess,
@@ -265,7 +269,8 @@ impl Repairs {
         }
     }
 
-    /// Reads the guard of a repair. Read it before anything else of the comparison, in either store.
+    /// Reads the values in Redis that must not change before the repair. Call this method before you read any other
+    /// data for the comparison, in both stores.
     ///
     /// # Errors
     /// See [`ScriptError`].
@@ -291,9 +296,9 @@ impl Repairs {
         Ok(RepairGuard { complete, change: fields.next().flatten(), repaired: fields.next().flatten() })
     }
 
-    /// Repairs what has not changed since the comparison. In a complete journal, the sum equals the stock afterwards,
-    /// however many orders have changed meanwhile. The stock may then be below 0, because units were sold twice; no
-    /// order is admitted until they have returned.
+    /// Repairs the orders and users that have not changed since the stores were compared. After the repair, the sum of
+    /// a complete journal equals the stock, however many orders have changed since. If units were sold twice, the stock
+    /// may be below 0. Redis then admits no order until enough units have returned.
     ///
     /// # Errors
     /// See [`ScriptError`]. A second call with the same id is safe: the repair is made once.

@@ -24,7 +24,7 @@ pub(super) const RULES: &str = "rules";
 /// The prefix before the name of a region in the hash of its campaign.
 const REGION: &str = "region:";
 
-/// The reply after limits of a voucher were written to Redis.
+/// The reply to a change of a voucher's limits in Redis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LimitReply {
     /// The voucher already had these limits.
@@ -65,7 +65,7 @@ impl LimitReply {
     }
 }
 
-/// Reads and writes the rules and the counters of limits, of vouchers and of campaigns.
+/// Access to the rules and the counters of limits in Redis, for vouchers and campaigns.
 #[derive(Clone, Debug)]
 pub struct SaleLimits {
     access: RedisAccess,
@@ -88,8 +88,8 @@ impl SaleLimits {
         }
     }
 
-    /// Reads the rules that Redis has for a voucher or a campaign, as [`crate::limits::rules_text`] writes them. None:
-    /// it has none.
+    /// Reads the rules that Redis has for a voucher or a campaign, in the format of [`crate::limits::rules_text`].
+    /// `None` if Redis has no rules.
     ///
     /// # Errors
     /// See [`ScriptError`].
@@ -98,7 +98,7 @@ impl SaleLimits {
         self.access.pool.hget(&key, RULES).await.map_err(|error| naming(&key, error).into())
     }
 
-    /// Whether a voucher has limits, so that its stock has the other name. Reads only.
+    /// Whether a voucher has limits, and therefore has its stock in the key for vouchers with limits. Changes nothing.
     ///
     /// # Errors
     /// See [`ScriptError`].
@@ -109,8 +109,8 @@ impl SaleLimits {
         Ok(noted.is_some())
     }
 
-    /// Whether a user may hold several orders of a voucher, each in a slot of its own. If the rules cannot be read, the
-    /// answer is yes. Reads only.
+    /// Whether a user may have several orders of a voucher at the same time. If the rules cannot be read, the answer is
+    /// yes. Changes nothing.
     ///
     /// # Errors
     /// See [`ScriptError`].
@@ -119,8 +119,9 @@ impl SaleLimits {
         Ok(rules.is_some_and(|rules| CountedWindows::parse(&rules).is_none_or(|windows| windows.has_slots)))
     }
 
-    /// Writes these rules for a voucher, and moves its stock to the matching name in the same step. None: the voucher
-    /// has no limits from now on. The journal notes `by` as the author.
+    /// Writes the rules of a voucher to Redis, and moves its stock in the same step to the key for vouchers with or
+    /// without limits. If the rules are `None`, the voucher has no limits after the call. The journal (notes in Redis)
+    /// names `by` as the author.
     ///
     /// # Errors
     /// See [`ScriptError`]. The call may be repeated.
@@ -142,7 +143,7 @@ impl SaleLimits {
         LimitReply::read(&self.limit.call(&self.access.pool, keys, args).await?)
     }
 
-    /// Writes the common rules of a campaign, and the vouchers of its regions.
+    /// Writes the common rules of a campaign, and the vouchers of its regions, into Redis.
     ///
     /// # Errors
     /// See [`ScriptError`]. The call may be repeated.
@@ -160,7 +161,7 @@ impl SaleLimits {
         written.map(drop).map_err(|error| naming(&key, error).into())
     }
 
-    /// Reads the vouchers that Redis has for these regions of a campaign, in the same order.
+    /// Reads the vouchers that Redis has for the given regions of a campaign, in the sequence of the regions.
     ///
     /// # Errors
     /// See [`ScriptError`].

@@ -38,13 +38,13 @@ const LOADED_BY: &str = "operator:voucher_load";
 /// The time window of a sale, by the clock of Redis.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SaleWindow {
-    /// The first moment of the sale. None: it has always been on.
+    /// The first moment at which the voucher can be bought. `None` if the sale has no beginning.
     pub begin: Option<Timestamp>,
-    /// The first moment after the sale. None: it never ends.
+    /// The first moment after the sale. `None` if the sale has no end.
     pub end: Option<Timestamp>,
 }
 
-/// The reply to a load of a sale.
+/// The reply to a call that opens a sale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LoadReply {
     /// The sale is loaded, and is open within its window.
@@ -69,36 +69,38 @@ impl LoadReply {
     }
 }
 
-/// Whether the script that sells a voucher keeps a journal.
+/// Whether the script that sells a voucher keeps a journal: a Redis hash with notes about the orders.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum JournalUse {
-    /// The script keeps one, as `lua/admit.lua` and all scripts with the same contract do. If the journal is empty or
-    /// already complete, it is complete from now on.
+    /// The script keeps a journal, as `lua/admit.lua` and all scripts with the same contract do. If the journal is
+    /// empty or already complete, it is complete from now on.
     #[default]
     Complete,
-    /// Another program's script keeps none: the journal is not complete, and says nothing about the stock.
+    /// Another program's script keeps no journal: the journal in Redis is not complete, and says nothing about the
+    /// stock.
     None,
 }
 
-/// The state of a voucher in Redis.
+/// The state of a voucher's sale in Redis: stock, buyers, times and pause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VoucherState {
-    /// The number of units left. None: no stock is loaded.
+    /// The number of units that the voucher has left. `None` if no stock is loaded.
     pub stock: Option<i64>,
-    /// The number of users who were admitted.
+    /// The number of users who got an order for the voucher in Redis.
     pub buyers: u64,
-    /// The time window of its sale.
+    /// The time window of the voucher's sale.
     pub window: SaleWindow,
-    /// Whether an operator paused the sale.
+    /// Whether an operator paused the voucher's sale, alone or with all other sales.
     pub pause: Pause,
-    /// The number of orders and of stock changes in the journal.
+    /// The number of orders and of stock changes in the voucher's journal, the Redis hash with notes about them.
     pub journaled: u64,
-    /// The time since when its sale is over for good, in Unix milliseconds by the clock of Redis.
+    /// The time at which the voucher was delisted (its sale ended permanently), in Unix milliseconds by the clock of
+    /// Redis. `None` if the voucher is not delisted.
     pub delisted_ms: Option<i64>,
 }
 
 impl VoucherState {
-    /// Whether Redis has any key of this sale.
+    /// Whether Redis has any key of the voucher's sale.
     #[must_use]
     pub const fn has_keys(&self) -> bool {
         self.stock.is_some()
@@ -110,7 +112,7 @@ impl VoucherState {
     }
 }
 
-/// Whether an operator paused a sale.
+/// Whether an operator paused a sale, and whether the pause is for this sale or for all sales.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pause {
     /// The sale is not paused.
@@ -120,7 +122,7 @@ pub enum Pause {
 }
 
 impl Pause {
-    /// Whether the sale is paused, with any scope.
+    /// Whether the sale is paused, alone or with all other sales.
     #[must_use]
     pub const fn is_paused(self) -> bool {
         matches!(self, Self::Paused(_))
@@ -136,7 +138,7 @@ impl Pause {
     }
 }
 
-/// The sales that a pause was meant for. A sale that was paused on its own does not resume together with the others.
+/// The scope of a pause: one sale, or all sales. A sale that was paused alone stays paused when all other sales resume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PauseScope {
     /// The pause was for this sale, by its name.
@@ -154,7 +156,7 @@ impl PauseScope {
     }
 }
 
-/// Reads and changes the sale of a voucher in Redis.
+/// Access to the sales of vouchers in Redis: reads and changes them.
 #[derive(Clone, Debug)]
 pub struct Sales {
     access: RedisAccess,
@@ -186,8 +188,8 @@ impl Sales {
         }
     }
 
-    /// Opens the sale of a voucher with this many units, unless one is on, and notes it in the journal. Buyers of an
-    /// earlier sale stay buyers.
+    /// Opens the sale of a voucher with the given number of units, unless its sale is already open. The voucher's
+    /// journal (a Redis hash) notes the units. Buyers of an earlier sale of the voucher still count as buyers.
     ///
     /// # Errors
     /// See [`ScriptError`]. More than 13 digits of stock, or a window that ends before it begins, are
@@ -201,7 +203,8 @@ impl Sales {
         self.load_with(voucher, stock, window, JournalUse::Complete).await
     }
 
-    /// As [`Sales::load`], also for scripts that sell without a journal.
+    /// Opens the sale of a voucher like [`Sales::load`], also for a script that sells without a journal (notes about
+    /// orders in Redis).
     ///
     /// # Errors
     /// As [`Sales::load`].
@@ -230,9 +233,10 @@ impl Sales {
         understood("load.lua", &reply, LoadReply::from_code)
     }
 
-    /// Pauses the sale of a voucher. Requests are refused with [`AdmitReply::Paused`](super::AdmitReply::Paused).
-    /// Returns whether the sale was running until now. A pause on its own stays one. [`PauseScope::Own`] turns a pause
-    /// together with all others into a pause on its own.
+    /// Pauses the sale of a voucher, so that requests get [`AdmitReply::Paused`](super::AdmitReply::Paused). Returns
+    /// whether the sale was running before. [`PauseScope::All`] changes nothing if the sale is already paused alone.
+    /// [`PauseScope::Own`] takes the sale out of a pause of all sales: it then stays paused when the other sales
+    /// resume.
     ///
     /// # Errors
     /// See [`ScriptError`].
@@ -241,8 +245,8 @@ impl Sales {
         understood("pause.lua", &self.pause.call(&self.access.pool, keys, args).await?, flag)
     }
 
-    /// Ends a pause of a sale. [`PauseScope::Own`] ends any pause; [`PauseScope::All`] ends only a pause together with
-    /// all others. Returns whether this call ended one.
+    /// Ends the pause of a sale. [`PauseScope::Own`] ends any pause. [`PauseScope::All`] ends only a pause that was for
+    /// all sales. Returns whether this call ended a pause.
     ///
     /// # Errors
     /// See [`ScriptError`].
@@ -251,8 +255,9 @@ impl Sales {
         understood("resume.lua", &self.resume.call(&self.access.pool, keys, args).await?, flag)
     }
 
-    /// Reads whether the sales of many vouchers are paused, in one round trip. Each has its own answer, in the same
-    /// order: a key of another type does not affect the other vouchers.
+    /// Reads whether the sales of many vouchers are paused, in one round trip. Returns one answer for each voucher, in
+    /// the sequence of the vouchers. If the key of one voucher has a wrong type, the answers for other vouchers are
+    /// still correct.
     pub async fn read_pauses(&self, vouchers: &[VoucherId]) -> Vec<Result<Pause, ScriptError>> {
         let client = self.access.pool.next();
         join_all(vouchers.iter().map(|voucher| async {
@@ -265,7 +270,7 @@ impl Sales {
         .await
     }
 
-    /// Reads the state of a voucher in Redis, in one round trip. While the sale is on, the figures may be from slightly
+    /// Reads the state of a voucher in Redis, in one round trip. During the sale, the numbers may be from slightly
     /// different moments.
     ///
     /// # Errors

@@ -17,19 +17,20 @@ use crate::{keys::naming, limits::LimitOwner, order::VoucherId};
 /// orders.
 const PAGE: i64 = 1_000;
 
-/// The fields of a hash with their values, or the members of a set, in pages. SCAN may return an item twice.
+/// A scan, in pages, of the fields and values of a Redis hash, or of the members of a set. SCAN may return an item
+/// twice.
 #[derive(Debug)]
 pub struct ScanPages<'a, T> {
     access: &'a RedisAccess,
     command: &'static str,
     key: Key,
-    /// The cursor of the next page. None: all pages were read.
+    /// The cursor of the next page. `None` if all pages were read.
     cursor: Option<Bytes>,
     item: PhantomData<fn() -> T>,
 }
 
 impl<'a> ScanPages<'a, (Bytes, Bytes)> {
-    /// The journal of a voucher: its fields with their notes.
+    /// Scans the journal of a voucher, a Redis hash: its fields with the notes about orders.
     #[must_use]
     pub fn of_journal(redis: &'a RedisStore, voucher: VoucherId) -> Self {
         Self::of_journal_by(redis.access(), voucher)
@@ -42,7 +43,7 @@ impl<'a> ScanPages<'a, (Bytes, Bytes)> {
 }
 
 impl<'a> ScanPages<'a, Bytes> {
-    /// The users who are buyers of a voucher.
+    /// Scans the users who are buyers of a voucher.
     #[must_use]
     pub fn of_buyers(redis: &'a RedisStore, voucher: VoucherId) -> Self {
         Self::new(redis.access(), "SSCAN", redis.keys().buyers(voucher))
@@ -50,7 +51,7 @@ impl<'a> ScanPages<'a, Bytes> {
 }
 
 impl<'a> ScanPages<'a, (String, String)> {
-    /// The counters of a voucher or a campaign: their fields with their counts.
+    /// Scans the limit counters of a voucher or a campaign: their fields with their values.
     #[must_use]
     pub fn of_uses(redis: &'a RedisStore, owner: LimitOwner) -> Self {
         Self::new(redis.access(), "HSCAN", redis.keys().limits(owner).uses())
@@ -62,8 +63,8 @@ impl<'a, T: FromValue> ScanPages<'a, T> {
         Self { access, command, key, cursor: Some(Bytes::from_static(b"0")), item: PhantomData }
     }
 
-    /// Reads the next page, which may be empty. None: all pages were read. After an error, the next call reads the same
-    /// page again.
+    /// Reads the next page, which may be empty. `None` if all pages were read. After an error, the next call reads the
+    /// same page again.
     ///
     /// # Errors
     /// See [`ScriptError`].

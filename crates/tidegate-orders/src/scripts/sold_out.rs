@@ -15,8 +15,8 @@ const LONGEST_CALL: Duration = Duration::from_secs(60);
 /// more.
 const FEW: usize = 1024;
 
-/// Remembers, for a while, which vouchers had fewer units left than a request wanted. All admissions and releases of a
-/// process share it: a unit that one of its stores returns ends the memory at once.
+/// A memory of the vouchers for which a recent request wanted more units than were left. All parts of a process share
+/// this memory. If this process returns units of a voucher to the stock, the memory forgets the voucher at once.
 #[derive(Debug)]
 pub struct SoldOut {
     lasts: Duration,
@@ -44,13 +44,15 @@ struct Refused {
 }
 
 impl SoldOut {
-    /// Creates a memory that keeps a refusal for `lasts`, counted from the request. With 0, it keeps nothing.
+    /// Creates a memory that keeps each refusal for the time `lasts`, counted from the refused request. If `lasts` is
+    /// 0, it keeps nothing.
     #[must_use]
     pub fn new(lasts: Duration) -> Self {
         Self { lasts, vouchers: Mutex::new(Vouchers { by_id: HashMap::new(), most: FEW }) }
     }
 
-    /// Whether this many units, or fewer, were refused a moment ago, and no unit has returned since.
+    /// Whether a request for at most the given number of units was refused a short time ago, and no unit of the voucher
+    /// has returned since.
     #[must_use]
     pub fn knows(&self, voucher: VoucherId, quantity: Quantity) -> bool {
         let vouchers = self.vouchers();

@@ -22,7 +22,7 @@ const MOST_ENTRIES: i64 = 500;
 /// The maximum number of fields or members in one command.
 const PIECE: usize = 500;
 
-/// The keys that a rebuild has filled for a voucher so far.
+/// The new keys for a voucher that a rebuild has filled so far, and that have not replaced the old keys yet.
 #[derive(Debug)]
 pub struct StagedSale {
     voucher: VoucherId,
@@ -34,22 +34,23 @@ pub struct StagedSale {
     fields: u64,
 }
 
-/// The new values for the keys of a sale, besides buyers and journal.
+/// The new values of a rebuilt sale in Redis, such as stock and times. Buyers and journal (notes about orders) are
+/// written separately.
 #[derive(Clone, Debug)]
 pub struct NewSale {
-    /// The units left, as of the entry `last`.
+    /// The number of units that the voucher has left after the stream entry `last`.
     pub stock: i64,
-    /// The last entry of the stream that the rebuild has counted.
+    /// The id of the last stream entry that the rebuild has counted.
     pub last: EntryId,
     /// The time window of the sale.
     pub window: SaleWindow,
-    /// Whether the voucher has limits, so that its stock has the other name.
+    /// Whether the voucher has limits, and therefore has its stock in the key for vouchers with limits.
     pub has_limits: bool,
-    /// The text of the note of the last change of the stock, as it was read. None: there was no note.
+    /// The note about the last change of the stock, as text that was read from Redis. `None` if there was no note.
     pub change: Option<String>,
 }
 
-/// The reply to a cut-over.
+/// The reply to a call in which the new keys of a rebuilt sale replace its old keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CutOverReply {
     /// The new keys are in place, and sell.
@@ -74,7 +75,7 @@ impl CutOverReply {
     }
 }
 
-/// An id for a rebuild that no other rebuild has.
+/// Makes an id for a rebuild of a sale. No other rebuild has the same id.
 #[must_use]
 pub fn rebuild_id() -> String {
     // No digit at the end, so that no staged key looks like the key of a voucher.
@@ -82,7 +83,7 @@ pub fn rebuild_id() -> String {
 }
 
 impl StagedSale {
-    /// A staged sale in which nothing is filled yet. `id` is different for every rebuild.
+    /// Creates the new keys of a rebuilt sale, still empty. `id` must be different for every rebuild.
     #[must_use]
     pub fn new(keys: &Keys, voucher: VoucherId, id: &str) -> Self {
         Self {
@@ -96,7 +97,7 @@ impl StagedSale {
     }
 }
 
-/// Fills new keys for a sale, and puts them in the place of the old ones.
+/// Access to the new keys that a rebuild of a sale fills, and that then replace the old keys of the sale.
 #[derive(Clone, Debug)]
 pub struct StagedSales {
     access: RedisAccess,
@@ -111,7 +112,8 @@ impl StagedSales {
         }
     }
 
-    /// Writes notes over existing ones, and marks users as buyers. It does not report which notes existed.
+    /// Writes notes about orders into the new journal of a rebuilt sale, and marks their users as buyers. Replaces
+    /// existing notes, and does not report which notes existed.
     ///
     /// # Errors
     /// See [`ScriptError`]. Then the rebuild must start again, because it is unknown how much was written.
@@ -127,7 +129,7 @@ impl StagedSales {
         self.stage_buyers(staged, buyers).await
     }
 
-    /// Writes the movements of the sale itself.
+    /// Writes the stock changes that belong to no order into the new journal (a Redis hash) of a rebuilt sale.
     ///
     /// # Errors
     /// As [`StagedSales::stage`].
@@ -141,7 +143,8 @@ impl StagedSales {
         self.stage_fields(staged, &notes).await
     }
 
-    /// Writes notes of orders that have none yet. Returns for each order, in the same order, whether its note is new.
+    /// Writes notes about orders into the new journal (a Redis hash) of a rebuilt sale, only for orders without a note.
+    /// Returns for each order, in the given sequence, whether its note is new.
     ///
     /// # Errors
     /// As [`StagedSales::stage`].
@@ -162,7 +165,7 @@ impl StagedSales {
         Ok(all)
     }
 
-    /// Marks users as buyers in the staged set.
+    /// Marks users as buyers in the new set of buyers of a rebuilt sale.
     ///
     /// # Errors
     /// As [`StagedSales::stage`].
@@ -175,7 +178,7 @@ impl StagedSales {
         Ok(())
     }
 
-    /// Whether each of these orders still has no note.
+    /// Returns for each given order whether the new journal of the rebuilt sale still has no note about it.
     ///
     /// # Errors
     /// See [`ScriptError`].
@@ -220,7 +223,8 @@ impl StagedSales {
         Ok(written?)
     }
 
-    /// The text of the note of the last change of a voucher's stock, whatever it says. None: there is no note.
+    /// Reads the note about the last change of a voucher's stock as text, without parsing it. `None` if there is no
+    /// note.
     ///
     /// # Errors
     /// See [`ScriptError`].
@@ -229,8 +233,8 @@ impl StagedSales {
         Ok(self.access.pool.hget(&key, "change").await.map_err(|error| naming(&key, error))?)
     }
 
-    /// Puts the staged keys in the place of the sale's keys. The same step adds the orders that came into the stream
-    /// after [`NewSale::last`]. A pause stays.
+    /// Replaces the old keys of a sale by the new keys that a rebuild has filled. In the same step, adds the orders
+    /// that came into the stream after [`NewSale::last`]. A paused sale stays paused.
     ///
     /// # Errors
     /// See [`ScriptError`]. The call may be repeated.
@@ -284,7 +288,8 @@ impl StagedSales {
         Ok(note.is_some_and(|note| note.contains(&format!("\"id\":\"{id}\""))))
     }
 
-    /// Removes the keys that rebuilds have staged and not cut over, of all vouchers. Scans all keys.
+    /// Removes new keys that rebuilds have filled and that never replaced the old keys of a sale, for all vouchers.
+    /// Scans all keys.
     ///
     /// # Errors
     /// See [`ScriptError`].

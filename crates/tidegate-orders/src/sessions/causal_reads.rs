@@ -27,7 +27,7 @@ const PAUSE: Duration = Duration::from_secs(5);
 /// The time after which another wait in vain is logged again.
 const IN_A_ROW: Duration = Duration::from_secs(60);
 
-/// How the servers of this process replicate, and when a wait for one was in vain.
+/// The way in which the servers of this process replicate, and the time of the last failed wait for a server.
 #[derive(Debug, Default)]
 pub struct CausalReads {
     replication: AtomicU8,
@@ -46,17 +46,17 @@ struct Waits {
 /// The error that a node does not show what the others have committed: the absence of a row there decides nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the MySQL node {host} lags: it does not show what the other nodes have committed ({reason}). Try again when it has caught \
-     up, or name another host first in mysql.url / TIDEGATE_MYSQL_URL"
+    "the MySQL node {host} lags: it does not show what the other nodes have committed ({reason}). Try again when the node \
+     has caught up, or put another host first in mysql.url / TIDEGATE_MYSQL_URL"
 )]
 pub struct NodeBehind {
     /// The host of the node, as `name:port`.
     pub host: String,
-    /// The sign that the node lags, such as the server's error.
+    /// The reason why the node counts as lagging, such as an error of the server.
     pub reason: String,
 }
 
-/// The reason why a missing row does not prove now that the order was not written.
+/// The reason why a missing row does not prove that the order was not written.
 #[derive(Debug, thiserror::Error)]
 pub enum CatchUpError {
     /// The node lags behind the cluster.
@@ -89,8 +89,8 @@ impl CausalReads {
         self.statements().is_some()
     }
 
-    /// Waits for a bounded time until the node of these sessions shows what the other nodes had committed before the
-    /// call. With a single server, it does nothing.
+    /// Waits for a limited time until this process's MySQL node shows everything that the other nodes of the cluster
+    /// had committed before the call. With a single server, the call does nothing.
     ///
     /// # Errors
     /// Fails if the node still lags, or does not answer.
@@ -113,7 +113,7 @@ impl CausalReads {
     ) -> Result<(), CatchUpError> {
         let Some(statements) = self.statements() else { return Ok(()) };
         if self.is_paused() {
-            return Err(self.behind("the last wait for it failed a moment ago".to_owned()).into());
+            return Err(self.behind("a moment ago, this node did not catch up in time".to_owned()).into());
         }
         let reason = match timeout(within, session.execute(raw_sql(statements))).await {
             Ok(Ok(_)) => return Ok(()),
@@ -126,7 +126,7 @@ impl CausalReads {
     }
 
     /// Statements that wait until the server shows what any node had committed before them, and that leave the session
-    /// unchanged. None: there is a single server, which shows everything that it has committed.
+    /// unchanged. `None` if there is a single server, which shows everything that it has committed.
     ///
     /// MariaDB waits at most `repl.causal_read_timeout` (30 s), and no other limit of the server shortens that.
     fn statements(&self) -> Option<&'static str> {

@@ -4,7 +4,7 @@ use std::{collections::HashMap, fmt};
 
 use sqlx::{MySqlConnection, Row, mysql::MySqlRow};
 
-/// A cluster of servers that share their data: what one has committed, all of them have.
+/// A cluster of servers that share their data: data that one server has committed reaches all servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cluster {
     /// A cluster of Galera nodes.
@@ -39,7 +39,8 @@ pub(super) enum Replication {
     Group,
 }
 
-/// The variables and the status of a server that matter here, and the members of its replication group.
+/// The status of a MySQL server: the variables and status values that Tidegate needs, and the members of the server's
+/// replication group.
 #[derive(Clone, Debug)]
 pub struct NodeStatus {
     facts: HashMap<String, String>,
@@ -71,7 +72,7 @@ const MEMBERS: &str = "SELECT CAST(COALESCE(MAX(IF(member_id = @@server_uuid, me
     FROM performance_schema.replication_group_members";
 
 impl NodeStatus {
-    /// Reads the status of a server. A node outside of its cluster answers these queries, too.
+    /// Reads the status of a server. A node that is outside of its cluster also answers the queries.
     ///
     /// # Errors
     /// Fails if the server does not answer.
@@ -93,7 +94,8 @@ impl NodeStatus {
         Ok(status)
     }
 
-    /// A variable or a status by its name in lower case; empty if the server does not know it.
+    /// The value of a server variable or status value, by its name in lower case. The text is empty if the server does
+    /// not know the name.
     #[must_use]
     pub fn fact(&self, name: &str) -> &str {
         self.facts.get(name).map_or("", String::as_str)
@@ -126,14 +128,15 @@ impl NodeStatus {
         }
     }
 
-    /// Whether transactions on other servers can make a COMMIT fail here: such servers replicate by certification.
+    /// Whether the server replicates by certification, so that a COMMIT can fail because of a transaction on another
+    /// server.
     #[must_use]
     pub fn certifies(&self) -> bool {
         self.replication() != Replication::None
     }
 
-    /// The cluster that the server is or was a node of. None for a single server, and for a node of Galera that has not
-    /// joined since it started.
+    /// The cluster that the server belongs to, or belonged to before. `None` for a single server, and for a Galera node
+    /// that has not joined a cluster since its start.
     #[must_use]
     pub fn cluster(&self) -> Option<Cluster> {
         if self.is_in_galera() {
@@ -148,25 +151,25 @@ impl NodeStatus {
         self.is_in_group().then_some(Cluster::Group { name })
     }
 
-    /// Why commits on this server may never reach the cluster, if so. A server that knows its group and is outside of
-    /// it may still accept writes. (Galera refuses all statements then.)
+    /// The reason why commits on this server may never reach the cluster. `None` if the server is in its cluster. A
+    /// server that has left its replication group may still accept writes. Galera refuses all statements in this case.
     #[must_use]
     pub fn outside_of_group(&self) -> Option<String> {
         match &self.membership {
             Membership::Seen { state, .. } if !matches!(state.as_str(), "ONLINE" | "RECOVERING") => {
-                Some(format!("it is {state} in its replication group"))
+                Some(format!("the server is {state} in its replication group"))
             }
             Membership::Seen { .. } | Membership::Unasked | Membership::Hidden(_) => None,
         }
     }
 
-    /// Whether other members of the group accept writes, too, according to this server.
+    /// Whether other members of the replication group also accept writes, according to this server.
     #[must_use]
     pub fn has_several_primaries(&self) -> bool {
         self.is_in_group() && !self.is_on("group_replication_single_primary_mode")
     }
 
-    /// Why this user cannot read the members of the replication group, if so.
+    /// The reason why this user cannot read the members of the replication group. `None` if the user can read them.
     #[must_use]
     pub fn membership_error(&self) -> Option<&str> {
         match &self.membership {
@@ -175,7 +178,7 @@ impl NodeStatus {
         }
     }
 
-    /// The number of nodes that the cluster has now, as far as this server reports it.
+    /// The current number of nodes of the cluster, as this server reports it.
     #[must_use]
     pub fn nodes(&self) -> Option<i64> {
         match &self.membership {
@@ -184,33 +187,33 @@ impl NodeStatus {
         }
     }
 
-    /// Whether the server accepts no writes by design: another member is the only primary of its group.
+    /// Whether the server accepts no writes because another member is the only primary of its group.
     #[must_use]
     pub fn is_secondary(&self) -> bool {
         let is_online = matches!(&self.membership, Membership::Seen { state, .. } if state == "ONLINE");
         is_online && self.is_on("group_replication_single_primary_mode") && self.is_on("super_read_only")
     }
 
-    /// Why orders cannot be written to this server now, if so.
+    /// The reason why orders cannot be written to this server now. `None` if orders can be written.
     #[must_use]
     pub fn unfit(&self) -> Option<String> {
         if self.is_in_galera() {
             let status = self.fact("wsrep_cluster_status");
             if status != "Primary" {
-                return Some(format!("it is outside of its cluster's primary component ({status})"));
+                return Some(format!("the server is outside of its cluster's primary component ({status})"));
             }
             // A donor of all its data delays commits.
             let state = self.fact("wsrep_local_state_comment");
             if state != "Synced" || !self.is_on("wsrep_ready") {
-                return Some(format!("it is not ready ({state})"));
+                return Some(format!("the server is not ready ({state})"));
             }
         }
         match &self.membership {
             Membership::Seen { state, .. } if state != "ONLINE" => {
-                return Some(format!("it is {state} in its replication group"));
+                return Some(format!("the server is {state} in its replication group"));
             }
             Membership::Seen { reachable, all, .. } if reachable * 2 <= *all => {
-                return Some(format!("it reaches {reachable} of {all} members of its replication group"));
+                return Some(format!("the server reaches only {reachable} of {all} members of its group"));
             }
             Membership::Seen { .. } | Membership::Unasked | Membership::Hidden(_) => {}
         }

@@ -7,14 +7,14 @@ use sqlx::mysql::MySqlConnectOptions;
 /// The settings of sessions with MySQL: hosts, timeouts and limits.
 #[derive(Clone)]
 pub struct SessionSettings {
-    /// The nodes of one cluster, the preferred one first, or a single server. Never empty.
+    /// The nodes of one cluster, the preferred node first, or a single server. The list is never empty.
     pub hosts: Vec<MySqlConnectOptions>,
-    /// The longest wait for a free or a new connection.
+    /// The longest time to wait for a free or a new connection.
     pub acquire_timeout: Duration,
-    /// The longest wait of a statement for a row lock, in seconds.
+    /// The longest time that a statement waits for a row lock, in seconds.
     pub lock_wait_timeout_s: u32,
-    /// The time after which the server ends a session that sends no statement. A worker that is frozen in the middle of
-    /// a transaction holds the rows of its vouchers for this long, and with them the sale.
+    /// The time after which the server ends a session that sends no statement. A worker that hangs in a transaction
+    /// blocks the rows and the sales of its vouchers for this time.
     pub silence: Duration,
 }
 

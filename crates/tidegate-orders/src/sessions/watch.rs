@@ -16,8 +16,8 @@ pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 const LOOKS_BEFORE_RETURN: u32 = 6;
 
 impl Sessions {
-    /// Checks the hosts for as long as it is polled, and lets sessions connect to one that accepts orders. With a
-    /// single host, it does nothing.
+    /// Checks the hosts again and again while the future is polled, and makes new sessions connect to a host that
+    /// accepts orders. With a single host, the call does nothing.
     pub async fn watch(&self) {
         let hosts = self.shared.settings.hosts.len();
         if hosts == 1 {
@@ -44,7 +44,7 @@ impl Sessions {
                     self.switch_to(0, &status);
                     tracing::info!(
                         host = self.host(),
-                        "the first MySQL node is well again: sessions return to it"
+                        "the first MySQL node takes orders again: sessions return to this node"
                     );
                 }
             }
@@ -59,7 +59,7 @@ impl Sessions {
                     left = self.shared.name_of(here),
                     host = self.host(),
                     reason,
-                    "a MySQL node takes no orders: on to the next"
+                    "a MySQL node takes no orders: sessions go to another node"
                 );
                 return;
             }

@@ -9,7 +9,7 @@ use std::{
 /// The most tokens that are remembered. Every lock call sends all of them.
 const MOST: usize = 32;
 
-/// The newest abandoned tokens of locks.
+/// The newest tokens of user locks that no batch needs any more, but that may still exist in Redis.
 #[derive(Debug)]
 pub struct AbandonedTokens {
     kept_for: Duration,
@@ -17,13 +17,13 @@ pub struct AbandonedTokens {
 }
 
 impl AbandonedTokens {
-    /// Remembers tokens of locks that last for `lease`. A call may be late by one lease, and its locks then last for
-    /// another.
+    /// Creates an empty list of abandoned lock tokens, for locks that expire after the time `lease`. Tokens stay in the
+    /// list for twice this time, because a call may reach Redis late.
     pub fn new(lease: Duration) -> Self {
         Self { kept_for: lease * 2, tokens: Mutex::default() }
     }
 
-    /// Remembers that no batch uses `token` any more.
+    /// Adds the token `token` of locks that no batch needs any more.
     pub fn add(&self, token: String) {
         let mut tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
         if tokens.len() == MOST {
@@ -32,7 +32,7 @@ impl AbandonedTokens {
         tokens.push_back((Instant::now(), token));
     }
 
-    /// The tokens whose locks may still exist.
+    /// The tokens in the list whose locks may still exist in Redis.
     pub fn tokens(&self) -> Vec<String> {
         let mut tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
         while tokens.front().is_some_and(|(since, _)| since.elapsed() > self.kept_for) {

@@ -20,7 +20,7 @@ const fn field(name: &'static str) -> Field<'static> {
     Field { setting: name, name, standard: name }
 }
 
-/// Reads the event of an entry. None: the entry has no field `event`.
+/// Reads the event of an entry. `None` if the entry has no field `event`.
 pub(super) fn decode(entry: &Entry) -> Result<Option<Event>, WireError> {
     let Some(word) = only(entry, field(EVENT))? else { return Ok(None) };
     let Some(kind) = EventKind::from_word(word) else {
@@ -37,21 +37,22 @@ pub(super) fn decode(entry: &Entry) -> Result<Option<Event>, WireError> {
     }))
 }
 
-/// The order that an event is about, even if the rest of the entry is invalid. None: the entry is no event, or does not
-/// name its order.
+/// The id of the order that an event is about, even if the rest of the entry is invalid. `None` if the entry is not an
+/// event, or does not name its order.
 #[must_use]
 pub fn order_of_event(entry: &Entry) -> Option<OrderId> {
     first(entry, field(EVENT))?;
     OrderId::parse(first(entry, field(ORDER_ID))?).ok()
 }
 
-/// The sender's own id of an event, even if the rest of the entry is invalid. None: the id is missing or invalid.
+/// The id that the sender gave to an event, even if the rest of the entry is invalid. `None` if the id is missing or
+/// invalid.
 #[must_use]
 pub fn reference_of_event(entry: &Entry) -> Option<EventText> {
     text(entry, REFERENCE).ok().flatten()
 }
 
-/// The fields of an event's entry.
+/// The fields of the entry for an event, such as a payment.
 #[must_use]
 pub fn event_fields(event: &Event) -> Vec<(&'static str, Cow<'_, str>)> {
     let mut fields: Vec<(&'static str, Cow<'_, str>)> = vec![

@@ -13,7 +13,8 @@ const STEP: &str = "step";
 const ENTRY: &str = "entry";
 const AT: &str = "at";
 
-/// Gives `take` the name and the value of each field of a result's entry. Unknown values are left out.
+/// Calls `take` with the name and the value of each field of a result's entry. Fields whose value is unknown are left
+/// out.
 pub fn result_fields(result: &OrderResult, mut take: impl FnMut(&'static str, &str)) {
     let mut digits = itoa::Buffer::new();
     take(ORDER_ID, digits.format(result.order.get()));

@@ -505,7 +505,7 @@ async fn a_change_of_the_stock_is_made_once_and_every_refusal_and_error_leaves_n
     assert!(is_bad(&call(&["b open", "", "1"]).await, "BADARG"), "a note is wanted");
     assert_eq!(fixture.everything().await?, before);
     fixture.words(&["SET", STOCK, "abc"]).await?;
-    assert!(is_bad(&call(&["b open", "b done", "1"]).await, "BADARG"), "the stock is no number");
+    assert!(is_bad(&call(&["b open", "b done", "1"]).await, "BADARG"), "the stock is not a number");
     fixture.words(&["DEL", STOCK]).await?;
     assert_eq!(call(&["b open", "b done", "-1"]).await, Ok(3), "nothing can be taken of a lost stock");
     assert_eq!(call(&["b open", "b done", "1"]).await, Ok(0), "and what is added makes none");
@@ -854,7 +854,7 @@ async fn a_store_of_a_partition_admits_no_order_of_another() -> Result<()> {
     let said = alone.expect_err("it is refused").to_string();
     assert_eq!(
         said,
-        "voucher 4 belongs to the partition {1}, and this is {3}: send the request to that partition"
+        "voucher 4 belongs to partition {1}, but this partition is {3}: send the request to the partition of the voucher"
     );
     let together = store.admissions().admit_all(&[wanted(2, 4)?, wanted(3, 4)?, wanted(4, 6)?]).await;
     assert!(

@@ -96,7 +96,10 @@ async fn an_order_counts_as_admitted_once_a_replica_has_it_and_as_unsure_until_t
     let before = on.store.admissions().admit_all(&[wanted(2), wanted(3)]).await;
     ensure!(before.iter().all(is_unconfirmed), "{before:?}");
     let error = single.unwrap_err().to_string();
-    assert_eq!(error, "order 2 is admitted, but not confirmed: 0 of 1 replicas had it within 100 ms");
+    assert_eq!(
+        error,
+        "order 2 is admitted, but not confirmed by replicas: 0 of 1 replicas had the data within 100 ms"
+    );
     // A refusal does not wait.
     let begun = Instant::now();
     let refused = on.store.admissions().admit(&Admission { order: 5.try_into()?, ..wanted(1) }).await;

@@ -240,13 +240,13 @@ async fn columns_and_tables_that_mean_something_else_stop_it_all_at_once() -> Re
     let (_, text) = database.migrate_is_refused().await?;
     for expected in [
         "tb_seckill_voucher is a MyISAM table",
-        "tb_seckill_voucher has the primary key (id), it must be (voucher_id)",
+        "tb_seckill_voucher has the primary key (id), but the key must be (voucher_id)",
         "tb_seckill_voucher.end_time is missing",
         "tb_voucher_order.quantity is `decimal(10,2) null`",
         "tb_voucher_order.slot is `varchar(20) null`",
         "tb_voucher_order.order_no is NOT NULL without a default",
         "key uk_voucher_user_slot over (user_id)",
-        "tidegate_voucher_units is a base table, it must be the view of our migration",
+        "tidegate_voucher_units is a base table, but it must be the view of Tidegate's migration",
     ] {
         assert!(text.contains(expected), "{expected:?} is not in:\n{text}");
     }

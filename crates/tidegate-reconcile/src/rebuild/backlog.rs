@@ -18,19 +18,20 @@ use tidegate_stream::{EntryId, Letter, StreamError, StreamInspector};
 /// orders.
 const PAGE: u16 = 2_000;
 
-/// An order that holds units although MySQL does not know it.
+/// An order that Redis has admitted and that MySQL does not know, so that its units are missing in the stock of Redis
+/// only.
 #[derive(Clone, Debug)]
 pub struct Unwritten {
-    /// The order as it was admitted.
+    /// The values of the order as Redis admitted it.
     pub order: Order,
-    /// The latest entry of the order.
+    /// The latest stream entry of the order.
     pub entry: EntryId,
     /// Whether the order is among the dead letters.
     pub is_dead: bool,
 }
 
-/// A reader of the stream and the dead letters, which continues where it has stopped. It keeps only the orders that
-/// MySQL did not know when they were read, so its memory grows with unwritten orders and not with the stream.
+/// The reader of the stream and the dead letters during a rebuild. Each call continues where the previous call stopped.
+/// The reader keeps only orders that MySQL does not know.
 #[derive(Debug)]
 pub struct UnwrittenOrders {
     inspector: StreamInspector,
@@ -40,12 +41,12 @@ pub struct UnwrittenOrders {
     read_to: EntryId,
     dead_read_to: EntryId,
     unwritten: HashMap<VoucherId, BTreeMap<OrderId, Unwritten>>,
-    /// The sequences of all orders that were read.
+    /// The sequence numbers of all order ids that were read.
     pub sequences: KnownSequences,
 }
 
 impl UnwrittenOrders {
-    /// Creates a reader that has read nothing yet.
+    /// Creates a reader that has read no entry yet.
     pub fn new(
         inspector: StreamInspector,
         (mysql, causal_reads): (MySqlPool, Arc<CausalReads>),
@@ -57,13 +58,13 @@ impl UnwrittenOrders {
         Self { inspector, mysql, causal_reads, fields, read_to, dead_read_to, unwritten, sequences }
     }
 
-    /// The last entry of the stream that was read.
+    /// The id of the last stream entry that was read.
     pub const fn read_to(&self) -> EntryId {
         self.read_to
     }
 
-    /// Reads the entries that have come since the last call. The stream comes first: an entry that becomes a dead
-    /// letter meanwhile is found there.
+    /// Reads the entries and dead letters that were added since the last call. First reads the stream, so that an entry
+    /// that becomes a dead letter in the meantime is found in the stream.
     ///
     /// # Errors
     /// Fails if a store does not answer, or the MySQL node lags.
@@ -107,7 +108,7 @@ impl UnwrittenOrders {
         let records = Records::new(&self.mysql, self.sequences.partition());
         let unknown = records.orders().unknown(&ids).await;
         let unknown: HashSet<OrderId> =
-            unknown.context("Failed to look orders up in MySQL")?.into_iter().collect();
+            unknown.context("Failed to look up orders in MySQL")?.into_iter().collect();
         for (entry, order) in orders.into_iter().filter(|(_, order)| unknown.contains(&order.id)) {
             let of_voucher = self.unwritten.entry(order.voucher).or_default();
             let known = of_voucher.entry(order.id).or_insert_with(|| {
@@ -119,18 +120,19 @@ impl UnwrittenOrders {
         Ok(())
     }
 
-    /// The orders of a voucher that were found and not drained yet.
+    /// A voucher's unwritten orders that the reader has found, but not yet given to its caller.
     pub fn orders(&self, voucher: VoucherId) -> Vec<Order> {
         let found = self.unwritten.get(&voucher).into_iter().flat_map(BTreeMap::values);
         found.map(|unwritten| unwritten.order.clone()).collect()
     }
 
-    /// Takes the orders of a voucher that were found since the last call.
+    /// Returns a voucher's unwritten orders that were found since the last call, and removes these orders from the
+    /// reader.
     pub fn drain(&mut self, voucher: VoucherId) -> Vec<Unwritten> {
         self.unwritten.remove(&voucher).map(|found| found.into_values().collect()).unwrap_or_default()
     }
 
-    /// Finds the unacknowledged ones of these entries: not delivered yet, or pending.
+    /// Returns the given entries that are undelivered or pending.
     ///
     /// # Errors
     /// Fails if Redis does not answer.

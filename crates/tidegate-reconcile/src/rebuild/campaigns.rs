@@ -32,7 +32,7 @@ impl Rebuild {
                 Err(ScriptError::Refused(error)) if error.details().contains("WRONGTYPE") => {}
                 raised => {
                     raised.with_context(|| {
-                        format!("Failed to raise what is counted for campaign {campaign}")
+                        format!("Failed to raise the limit counters of campaign {campaign}")
                     })?;
                 }
             }

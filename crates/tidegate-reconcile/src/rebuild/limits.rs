@@ -26,7 +26,7 @@ impl Rebuild {
         }
         let since_ms = match self.redis.limits().show_limits(voucher, Some(&rules), BY_REBUILD).await? {
             LimitReply::Same { since_ms } | LimitReply::Changed { since_ms } => since_ms,
-            reply => anyhow::bail!("Redis does not take the limits of the voucher ({reply:?})"),
+            reply => anyhow::bail!("Redis refused to store the limits of the voucher ({reply:?})"),
         };
         Ok(Some(write::limited(BY_REBUILD, since_ms)))
     }

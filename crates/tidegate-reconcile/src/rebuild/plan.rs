@@ -1,4 +1,4 @@
-//! The plan of a rebuild, with the values that both sides hold now.
+//! The plan of a rebuild, with the present values in Redis and MySQL.
 
 use std::collections::BTreeSet;
 
@@ -10,37 +10,37 @@ use tidegate_orders::{Records, VoucherId, records::vouchers, sale};
 
 use super::{Rebuild, RebuildRequest};
 
-/// The vouchers that a rebuild found, and its request.
+/// The plan to rebuild vouchers in Redis: the vouchers to rebuild, and the vouchers that are left out.
 #[derive(Clone, Debug, Serialize)]
 pub struct RebuildPlan {
-    /// The request for the rebuild.
+    /// The request that the plan was made for: a voucher to rebuild, and workers to ignore.
     #[serde(flatten)]
     pub request: RebuildRequest,
-    /// The vouchers to rebuild, the lowest ids first.
+    /// The vouchers to rebuild, in ascending order of their ids.
     pub vouchers: Vec<VoucherPlan>,
-    /// The number of sales that are over by their rows in MySQL; they are rebuilt only on request.
+    /// The number of vouchers whose sale is over, according to their rows in MySQL. A rebuild includes such vouchers
+    /// only on request.
     pub ended: u64,
-    /// The number of delisted vouchers, which are never rebuilt.
+    /// The number of vouchers whose sale was ended permanently, so that they are never rebuilt.
     pub delisted: u64,
-    /// The vouchers in MySQL that were never loaded or bought and that Redis does not know; they are rebuilt only on
-    /// request.
+    /// The vouchers in MySQL that were never on sale through Redis. A rebuild includes such vouchers only on request.
     pub never_sold: Vec<VoucherId>,
 }
 
-/// The values that both sides hold of a voucher.
+/// The stocks and orders of a voucher in Redis and MySQL before its rebuild.
 #[derive(Clone, Debug, Serialize)]
 pub struct VoucherPlan {
-    /// The voucher that is rebuilt.
+    /// The voucher that is rebuilt in Redis.
     pub voucher: VoucherId,
-    /// The units left in MySQL; None: the voucher has no row and cannot be rebuilt.
+    /// The units left in MySQL. None: the voucher has no row, so it cannot be rebuilt.
     pub mysql_stock: Option<i64>,
-    /// The number of the voucher's live orders in MySQL.
+    /// The number of the voucher's orders in MySQL that are not cancelled or refunded.
     pub live_orders: i64,
-    /// The units left in Redis; None: no stock is loaded, or it cannot be read.
+    /// The units left in Redis. None: no stock is loaded, or the stock cannot be read.
     pub redis_stock: Option<i64>,
-    /// The number of notes in the present journal.
+    /// The number of notes in the voucher's present journal, the Redis hash of orders.
     pub journaled: u64,
-    /// Whether the voucher is delisted; then it is not rebuilt.
+    /// Whether the sale of the voucher was ended permanently, so that the voucher is not rebuilt.
     pub is_delisted: bool,
 }
 
@@ -58,7 +58,7 @@ impl Plan for RebuildPlan {
 }
 
 impl Rebuild {
-    /// Reads both sides and creates the plan. Changes nothing.
+    /// Reads Redis and MySQL, and creates the plan of a rebuild. Changes nothing.
     ///
     /// # Errors
     /// Fails if a store does not answer, or the MySQL node lags.
@@ -105,7 +105,7 @@ impl Rebuild {
             voucher,
             is_delisted: row.as_ref().is_some_and(|row| row.delisted_ms.is_some()),
             mysql_stock: row.map(|row| row.stock),
-            live_orders: live_orders.context("Failed to count its orders")?,
+            live_orders: live_orders.context("Failed to count the orders of the voucher")?,
             redis_stock: sale.and_then(|sale| sale.stock),
             journaled: sale.map_or(0, |sale| sale.journaled),
         })

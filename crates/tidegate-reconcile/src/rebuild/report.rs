@@ -7,14 +7,14 @@ use tidegate_orders::order_id::counter::RaisedCounter;
 
 use super::{RebuildPlan, VoucherReport};
 
-/// The reason why nothing was rebuilt.
+/// The reason why a rebuild changed no voucher at all.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
 #[serde(tag = "reason", rename_all = "snake_case")]
 pub enum RebuildRefusal {
     /// Some live workers do not report their work in progress, because they are of an older version or have stopped
     /// working.
     #[error(
-        "these workers do not report their work in progress, because they are of an older version, or stand still: {}",
+        "some workers do not report their work in progress, because they have an older version or hang: {}",
         workers.join(", ")
     )]
     SilentWorkers {
@@ -23,18 +23,19 @@ pub enum RebuildRefusal {
     },
 }
 
-/// The results of a rebuild so far.
+/// The results of rebuilding vouchers in Redis, so far.
 #[derive(Clone, Debug, Serialize)]
 pub struct RebuildReport {
-    /// The result of each voucher that was reached.
+    /// The result of each voucher that the rebuild has reached.
     pub vouchers: Vec<VoucherReport>,
-    /// The number of vouchers that were not reached.
+    /// The number of vouchers that the rebuild has not reached.
     pub left: usize,
-    /// The reason why nothing was rebuilt; None: there is none.
+    /// The reason why no voucher was rebuilt. None: the rebuild was not refused.
     pub refusal: Option<RebuildRefusal>,
-    /// The counters of order ids: the counter of today, and other counters that were raised.
+    /// The counters of order ids in Redis: the counter of today, and the counters of other days that the rebuild
+    /// raised.
     pub counters: Vec<RaisedCounter>,
-    /// The number of today's order ids that either side knows.
+    /// The number of today's order ids that Redis or MySQL knows.
     pub known_today: u64,
 }
 
@@ -46,9 +47,8 @@ impl RebuildReport {
         Self { vouchers, left: plan.vouchers.len(), refusal: None, counters, known_today: 0 }
     }
 
-    /// The number of ids that were taken from today's counter and that neither side knows, as far as Redis remembered
-    /// the counter. They belong to refused attempts, to unused blocks, and perhaps to callers that got an order. None:
-    /// this is unknown, because the counter did not survive.
+    /// The number of order ids that Redis allocated today and that neither store knows. Most of these ids belong to
+    /// refused requests, or were never used. Some may belong to lost orders. None: Redis lost the counter of ids.
     #[must_use]
     pub fn unknown_ids(&self) -> Option<u64> {
         // Counters of other days are in the list only if they were raised.
@@ -98,7 +98,7 @@ impl Report for RebuildReport {
     }
 
     fn torn(&self) -> &'static str {
-        "the voucher in progress is either rebuilt or unchanged"
+        "the voucher whose rebuild was in progress is either rebuilt or unchanged"
     }
 }
 

@@ -204,7 +204,7 @@ impl Filling<'_> {
                 CutOverReply::Incomplete => return Ok(Some(NotRebuilt::LostAgain)),
             }
         }
-        anyhow::bail!("entries arrive faster than they can be read")
+        anyhow::bail!("new entries arrive faster than the rebuild reads them; try again at a quieter time")
     }
 
     /// Decides whether the new journal is called complete. If MySQL does not know whether the sellers of the voucher
@@ -299,7 +299,7 @@ impl Filling<'_> {
         backlog: &UnwrittenOrders,
     ) -> anyhow::Result<()> {
         let entries: Vec<EntryId> = unwritten.iter().map(|unwritten| unwritten.entry).collect();
-        let open = backlog.in_flight(&entries).await.context("Failed to read what is pending")?;
+        let open = backlog.in_flight(&entries).await.context("Failed to read the pending entries")?;
         let is_open = |unwritten: &Unwritten| open.contains(&unwritten.entry);
         // The order is acknowledged, and the previous journal has released it: no worker will write it.
         let is_over = |unwritten: &&Unwritten| {

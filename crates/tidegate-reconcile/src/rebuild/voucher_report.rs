@@ -11,21 +11,21 @@ const LISTED: usize = 20;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotRebuilt {
     /// MySQL has no row of the voucher.
-    #[error("MySQL has no row of it")]
+    #[error("MySQL has no row of this voucher")]
     NoRow,
-    /// The sale of the voucher is over for good.
-    #[error("it is delisted: its sale is over for good, see docs/delist.md")]
+    /// The voucher is delisted: its sale is over permanently.
+    #[error("the voucher is delisted: its sale is over permanently; see docs/delist.md")]
     Delisted,
     /// Units are being added or taken.
     #[error(
-        "units are being added to it or taken from it: `tidegate voucher show` says what completes that, then type this again"
+        "the stock is being changed: first type the command that `tidegate voucher show` names, then this command again"
     )]
     BeingAdjusted,
     /// Another session holds the voucher's row.
-    #[error("{0}; `tidegate doctor` names the session. Type this again when it has ended")]
+    #[error("{0}; `tidegate doctor` names the session. Type the command again when this session has ended")]
     RowHeld(String),
-    /// Redis lost the keys that were filled.
-    #[error("Redis lost the new keys; type this again")]
+    /// Redis lost the new keys during the rebuild.
+    #[error("Redis lost the keys that the rebuild had written; type the command again")]
     LostAgain,
     /// A key in Redis has a wrong type or content.
     #[error("{0}")]
@@ -38,52 +38,55 @@ impl Serialize for NotRebuilt {
     }
 }
 
-/// The result of the rebuild of a voucher. Each order is counted once.
+/// The result of rebuilding one voucher in Redis. Each order counts once.
 #[derive(Clone, Debug, Serialize)]
 pub struct VoucherReport {
     /// The voucher that was rebuilt.
     pub voucher: VoucherId,
     /// The reason why the voucher was not rebuilt; None: it was rebuilt.
     pub not_rebuilt: Option<NotRebuilt>,
-    /// The units that the new keys had when they began to sell, without entries of the last moment.
+    /// The units in Redis when the new keys went on sale, without a deduction for entries that arrived at the last
+    /// moment.
     pub stock: i64,
-    /// Whether the new journal is complete: the programs that sell the voucher keep one, as far as MySQL knows.
+    /// Whether the new journal (the Redis hash of orders) counts as complete. It is complete if the programs that sell
+    /// the voucher write a journal, as far as MySQL knows.
     pub is_complete: bool,
-    /// Whether the state of the journal is a guess: neither MySQL nor Redis shows whether the programs that sell the
-    /// voucher keep a journal.
+    /// Whether `is_complete` is a guess, because neither MySQL nor Redis shows whether the programs that sell the
+    /// voucher write a journal.
     pub is_journal_guessed: bool,
-    /// The counts of the voucher's orders.
+    /// The counts of the voucher's orders, by the source where the rebuild found each order.
     #[serde(flatten)]
     pub by_source: OrdersBySource,
-    /// The first orders that are lost or only in the journal.
+    /// The first orders that MySQL does not know, and whose entries no worker will handle.
     pub first_unknown: Vec<OrderId>,
-    /// The number of notes of the previous journal that cannot be read, of orders that MySQL does not know. They are
-    /// gone.
+    /// The number of unreadable notes whose orders MySQL does not know, in the previous journal (the Redis hash of
+    /// orders). The new journal lacks these notes.
     pub unreadable_notes: u64,
-    /// The units of MySQL's stock above the loaded units less the live orders. None: the loaded units are unknown.
+    /// The stock in MySQL minus the correct stock: all units ever loaded, minus the units of orders that are not
+    /// cancelled. None: the number of loaded units is unknown.
     pub mysql_mismatch: Option<i64>,
-    /// The time for which lanes had to set the voucher's orders aside, in milliseconds.
+    /// The time for which workers could not write orders of the voucher, in milliseconds.
     pub took_ms: u64,
 }
 
-/// The counts of a voucher's orders, by the place where the rebuild found them. Each order is counted once.
+/// The counts of a voucher's orders, by the source where the rebuild found each order. Each order is counted once.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct OrdersBySource {
-    /// Live orders that MySQL has.
+    /// The number and units of orders in MySQL that are not cancelled or refunded.
     pub live: OrdersAndUnits,
-    /// Orders in MySQL that have ended, or whose slot and status contradict each other: they hold no units.
+    /// The orders in MySQL that are cancelled or refunded, or whose row contradicts itself. Such orders take no units.
     pub ended: OrdersAndUnits,
-    /// Orders that MySQL has refused.
+    /// The orders that MySQL has refused.
     pub refused: OrdersAndUnits,
-    /// Orders that workers still have to handle.
+    /// The orders that workers still have to write.
     pub in_flight: OrdersAndUnits,
-    /// Orders in the stream that were acknowledged and that MySQL does not know. They hold their units until an
-    /// operator runs them again.
+    /// The orders that MySQL does not know, although their stream entries were acknowledged. They take units from the
+    /// stock until an operator replays their entries.
     pub lost: OrdersAndUnits,
-    /// Orders among the dead letters.
+    /// The orders that are dead letters.
     pub dead: OrdersAndUnits,
-    /// Orders that only the previous journal knew. They hold their units, because their callers got the answer that
-    /// they are admitted.
+    /// The orders that only the previous journal (the Redis hash of orders) contained. They take units from the stock,
+    /// because Redis has replied to their callers that the orders are admitted.
     pub only_in_journal: OrdersAndUnits,
 }
 
@@ -119,27 +122,27 @@ impl VoucherReport {
     /// The part of the line about the journal.
     fn journal(&self) -> String {
         let note = |keeps: bool| {
-            format!("type {} in MySQL, and rebuild it again", set_keeps_journal(self.voucher, keeps))
+            format!("type {} in MySQL, and rebuild the voucher again", set_keeps_journal(self.voucher, keeps))
         };
         match (self.is_complete, self.is_journal_guessed) {
             (true, false) => String::new(),
-            (false, false) => ", without a complete journal, because its producers keep none".to_owned(),
+            (false, false) => ", without a complete journal, because producers keep no journal".to_owned(),
             (true, true) => {
                 format!(
-                    ", with a complete journal, because MySQL has no note about it; if its producers keep none, {}",
+                    ", with a complete journal, because MySQL does not say if producers keep one; if they do not, {}",
                     note(false)
                 )
             }
             (false, true) => {
                 format!(
-                    ", without a complete journal, as it was before; if its producers keep one, {}",
+                    ", without a complete journal, because the old one was incomplete; if producers keep one, {}",
                     note(true)
                 )
             }
         }
     }
 
-    /// The result in one line for an operator.
+    /// The result of the voucher in one line for an operator.
     #[must_use]
     pub fn line(&self) -> String {
         let voucher = self.voucher;
@@ -150,7 +153,7 @@ impl VoucherReport {
             (self.by_source.in_flight, "in flight"),
             (self.by_source.dead, "dead"),
             (self.by_source.lost, "acknowledged and not written"),
-            (self.by_source.only_in_journal, "known by the old journal only"),
+            (self.by_source.only_in_journal, "found only in the old journal"),
         ];
         let kinds = kinds.iter().filter(|(count, _)| count.orders > 0);
         let kinds: String = kinds

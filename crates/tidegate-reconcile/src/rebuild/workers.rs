@@ -1,5 +1,5 @@
-//! The wait for entries that workers have read earlier. Once Redis has lost its data, such entries may be in no stream
-//! any more, and a worker still writes them.
+//! The wait for entries that workers have already read. If Redis has lost its data, these entries may be missing in the
+//! stream, although a worker still writes them.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -14,18 +14,19 @@ const REAPPEARS_WITHIN: Duration = Duration::from_secs(3);
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 const SAY_EVERY: Duration = Duration::from_secs(5);
 
-/// The result of the wait for workers.
+/// The result of waiting for workers before a rebuild: finished, stopped, or not finished in time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Waited {
-    /// All work in progress was read after the wait began.
+    /// Workers have no entries in progress that they read before the wait began.
     Done,
     /// The caller stopped the wait.
     Stopped,
-    /// These workers live and do not report their work in progress: they are of an older version.
+    /// These workers live, but do not report their work in progress, because they are of an older version or hang.
     Silent(Vec<String>),
 }
 
-/// Waits until all living workers, except those in `despite`, have settled the entries that they had read before.
+/// Waits until all living workers have finished the entries that they had read before this call. Workers in `despite`
+/// are ignored.
 ///
 /// # Errors
 /// Fails if Redis does not answer.
@@ -64,7 +65,7 @@ pub async fn wait(redis: &RedisStore, despite: &[String], job: &Job) -> anyhow::
             };
             let names: Vec<String> = busy.iter().map(worker).collect();
             job.progress.say(&format!(
-                "waiting for workers that have had a batch in progress since before this began: {}",
+                "waiting for workers whose batch in progress began before the rebuild: {}",
                 names.join(", ")
             ));
         }

@@ -251,7 +251,7 @@ impl LostOrders {
     ) -> anyhow::Result<End> {
         // The future is boxed: otherwise every future above would have room for it several times.
         let run = Box::pin(self.chosen.run(entries, &job.stop));
-        let done = run.await.context("Failed to run orders again")?;
+        let done = run.await.context("Failed to replay lost orders")?;
         let (counts, done_now) = (&mut report.done, done.outcomes.counts);
         counts.entries += done_now.entries;
         counts.created += done_now.created;

@@ -1,4 +1,4 @@
-//! The repair of limit counters and of users' slots: they are set to the uses that orders hold.
+//! The repair of limit counters and of users' slots, which are set to match the orders.
 
 use anyhow::Context;
 use tidegate_compare::{
@@ -15,7 +15,7 @@ use super::{
 };
 
 impl Repair<'_> {
-    /// Corrects the counters of limits. This follows the repair of orders, which changes the uses, so both sides are
+    /// Corrects the counters of limits. This follows the repair of orders, which changes the uses, so both stores are
     /// compared again.
     pub(super) async fn set_counters(
         &self,
@@ -46,7 +46,7 @@ impl Repair<'_> {
         }
         match ended {
             Err(CompareError::Stopped) => Ok(End::Stopped),
-            ended => ended.context("Failed to set what is counted").map(|()| End::Whole),
+            ended => ended.context("Failed to set limit counters").map(|()| End::Whole),
         }
     }
 }

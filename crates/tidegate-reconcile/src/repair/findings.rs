@@ -8,11 +8,11 @@ use tidegate_orders::VoucherId;
 use super::plan::{RepairPlan, VoucherFindings};
 use crate::stock::StockTotals;
 
-/// The largest number of differences in one repair: each takes about 300 bytes of memory.
+/// The largest number of differences that one repair handles. Each difference takes about 300 bytes of memory.
 pub const MOST_REPAIRED: u64 = 300_000;
 
-/// Compares both stores and plans the repair of their differences. The plan has the first `most` differences, and the
-/// number of those beyond them.
+/// Compares Redis and MySQL, and plans the repair of the first `most` differences. The plan also contains the number of
+/// all further differences.
 ///
 /// # Errors
 /// Fails as [`Comparison::run`] does.

@@ -15,42 +15,47 @@ use crate::stock::{StockMove, StockTotals};
 /// The largest number of differences of a kind that are listed.
 const MOST_NAMED: usize = 20;
 
-/// The findings of a comparison about a voucher.
+/// The differences between Redis and MySQL that a comparison found for a voucher, with the values that a repair needs.
 #[derive(Clone, Debug)]
 pub struct VoucherFindings {
-    /// The voucher that has the differences.
+    /// The voucher that has differences between Redis and MySQL.
     pub voucher: VoucherId,
-    /// The state of both sides before the comparison began.
+    /// The values in Redis and MySQL before the comparison began. A repair changes the voucher only if these values are
+    /// still the same.
     pub guard: RepairGuard,
-    /// The totals of the voucher. None: the sum of its journal is unknown, or MySQL does not know the voucher.
+    /// The sums of the voucher's units in both stores. None: the sum of the journal (the Redis hash of orders) is
+    /// unknown, or MySQL does not know the voucher.
     pub totals: Option<StockTotals>,
-    /// Whether only orders since some time were compared: then the right stock is unknown.
+    /// Whether the comparison skipped old orders, so that it could not calculate the right stock.
     pub is_partial: bool,
-    /// The differences of the voucher. None of them may be in flight, except events of lost orders.
+    /// The differences of the voucher between Redis and MySQL. No order of these differences has an unfinished entry,
+    /// except for events of lost orders.
     pub differences: Vec<Difference>,
 }
 
-/// The plan of a repair.
+/// The plan of a repair, for all vouchers with differences.
 #[derive(Clone, Debug, Serialize)]
 pub struct RepairPlan {
-    /// The id of this repair: its notes in journals have the name `repair:<id>.<part>`.
+    /// The id of the repair. The notes that the repair writes to journals (Redis hashes of orders) name
+    /// `repair:<id>.<part>`.
     pub id: String,
     /// The plans of the vouchers with differences.
     pub vouchers: Vec<VoucherRepairPlan>,
-    /// The number of differences beyond those that one repair takes. The next repair finds them.
+    /// The number of differences that exceed the limit of one repair. The next repair handles them.
     pub beyond: u64,
 }
 
-/// The plan for one voucher.
+/// The plan of a repair for one voucher.
 #[derive(Clone, Debug, Serialize)]
 pub struct VoucherRepairPlan {
-    /// The voucher that is repaired.
+    /// The voucher that the repair changes.
     pub voucher: VoucherId,
-    /// The counts of planned repairs.
+    /// The numbers of planned repairs of the voucher, by kind.
     pub repaired: PlanCounts,
-    /// The units by which the stock in Redis moves in all, including the repaired orders.
+    /// The units that the repair adds to the stock in Redis, including the units of repaired orders. Negative: the
+    /// repair deducts units.
     pub stock_moves: i64,
-    /// The differences that stay, by kind and reason.
+    /// The differences of the voucher that the repair does not change, by kind and reason.
     pub left: Vec<Unrepaired>,
     #[serde(skip)]
     pub(super) guard: RepairGuard,
@@ -60,53 +65,56 @@ pub struct VoucherRepairPlan {
     pub(super) again: Vec<Rerun>,
 }
 
-/// The counts of a voucher's planned repairs.
+/// The numbers of planned repairs of a voucher, by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PlanCounts {
-    /// Orders that are run again.
+    /// The number of lost orders whose entries the repair will write to MySQL again.
     pub run_again: u64,
-    /// Orders whose events are run again.
+    /// The number of orders whose lost events the repair will record in MySQL again.
     pub events_again: u64,
-    /// Orders that get a cancelled row.
+    /// The number of orders that will get a cancelled row in MySQL.
     pub cancelled_rows: u64,
-    /// Orders whose admission is restored in Redis.
+    /// The number of orders that the repair will mark as admitted in Redis again.
     pub admitted: u64,
-    /// Orders that are released in Redis.
+    /// The number of orders that the repair will release in Redis, which returns their units to the stock.
     pub released: u64,
-    /// Users that are counted as buyers again.
+    /// The number of users that the repair will add to the buyers in Redis.
     pub barred: u64,
-    /// Users that may order again.
+    /// The number of users that the repair will remove from the buyers in Redis, so that they can order again.
     pub unbarred: u64,
-    /// Limit counters and user slots that are set to the uses of orders.
+    /// The number of limit counters, and of fields with the orders of a user, that the repair will set to the right
+    /// values.
     pub counters: u64,
-    /// Units that the sale gets by the journal; below 0, it loses them.
+    /// The units that the repair adds to the journal's sum of loaded units, so that the sum matches MySQL. Negative:
+    /// the repair deducts units.
     pub loaded: i64,
-    /// Units by which the stock was above its journal; they are taken back.
+    /// The stock in Redis minus the sum of the voucher's journal (the Redis hash of orders). The repair deducts this
+    /// number from the stock.
     pub drift: i64,
 }
 
-/// The differences of a kind that stay for the same reason.
+/// The differences of one kind that a repair does not change, all for the same reason.
 #[derive(Clone, Debug, Serialize)]
 pub struct Unrepaired {
-    /// The kind of the differences.
+    /// The kind of the differences that are not repaired.
     pub kind: DifferenceKind,
-    /// The reason why they stay.
+    /// The reason why the differences of this kind are not repaired.
     pub why: UnrepairedReason,
-    /// The number of these differences.
+    /// The number of differences of this kind that are not repaired.
     pub total: u64,
-    /// The units of these differences.
+    /// The units of all differences of this kind that are not repaired.
     pub units: i64,
-    /// The first of these differences.
+    /// The first differences of this kind that are not repaired.
     pub first: Vec<Difference>,
 }
 
-/// The reason why a difference is not repaired.
+/// The reason why a repair does not change a difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UnrepairedReason {
-    /// A program must not decide it; an operator has to.
+    /// No program may repair the difference: an operator has to decide.
     ByHand,
-    /// Redis holds no complete journal, so neither journal nor stock can be repaired.
+    /// Redis has no complete journal, so neither the journal nor the stock can be repaired.
     NoCompleteJournal,
     /// A change of the stock is still in progress.
     ChangeIsOpen,
@@ -116,7 +124,7 @@ pub enum UnrepairedReason {
     NotAddedUp,
     /// The user or the units of the order cannot be read.
     Unreadable,
-    /// Only orders since some time were compared.
+    /// The comparison skipped orders that were admitted before a given time.
     NotAllCompared,
 }
 
@@ -160,7 +168,7 @@ impl Again {
 }
 
 impl UnrepairedReason {
-    /// The command that helps to repair the difference, if there is one.
+    /// The command that helps to repair the difference. None: no command helps.
     #[must_use]
     pub fn command(self, voucher: VoucherId) -> Option<String> {
         match self {
@@ -176,7 +184,8 @@ impl UnrepairedReason {
 }
 
 impl RepairPlan {
-    /// Creates the plan for these findings. `beyond` is the number of further differences.
+    /// Creates the plan to repair the given findings. `beyond` is the number of differences that exceed the limit of
+    /// one repair.
     #[must_use]
     pub fn new(findings: Vec<VoucherFindings>, beyond: u64) -> Self {
         let vouchers = findings.into_iter().map(VoucherRepairPlan::new);

@@ -13,84 +13,86 @@ use super::plan::RepairPlan;
 /// The largest number of orders that are listed.
 const MOST_NAMED: usize = 100;
 
-/// The results of a repair.
+/// The results of repairing differences between Redis and MySQL.
 #[derive(Clone, Debug, Serialize)]
 pub struct RepairReport {
-    /// The id of the repair, as in the journals.
+    /// The id of the repair. Every note that the repair wrote to a journal contains this id.
     pub id: String,
-    /// The counts of the repairs that were made.
+    /// The numbers of completed repairs, by kind.
     #[serde(flatten)]
     pub done: RepairCounts,
-    /// The first orders and users that were not repaired because they had changed. The next comparison finds the
-    /// remaining differences.
+    /// The first orders and users that were not repaired, because they had changed since the comparison. The next
+    /// comparison finds differences that still exist.
     pub returned: Vec<Returned>,
-    /// The number of differences that the plan left out.
+    /// The number of differences that the plan of the repair did not include.
     pub left: u64,
-    /// The counters of order ids that were behind existing ids and were raised.
+    /// The counters of order ids that were raised, because they were lower than ids of existing orders.
     pub order_ids: Vec<RaisedCounter>,
-    /// The reason why Redis refused to raise them, and how to allow it. None: Redis did not refuse.
+    /// The reason why Redis refused to raise the counters of order ids, and the right that the Redis user lacks. None:
+    /// Redis did not refuse.
     pub order_ids_refused: Option<String>,
-    /// The number of differences beyond those that one repair takes. The next repair finds them.
+    /// The number of differences that exceed the limit of one repair. The next repair handles them.
     pub beyond: u64,
-    /// The limit counters that were not compared, and therefore not set.
+    /// The limit counters that were not compared, so the repair did not set them.
     pub counters_not_compared: BTreeSet<NotCompared>,
 }
 
-/// The counts of a repair.
+/// The numbers of completed repairs, by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RepairCounts {
-    /// The counts of the repairs in Redis.
+    /// The numbers of completed repairs in Redis, by kind.
     #[serde(flatten)]
     pub redis: RedisRepairs,
-    /// Cancelled rows of orders that Redis had released, written now or before.
+    /// The number of orders whose units returned to the stock, and that now have a cancelled row in MySQL, written by
+    /// this repair or earlier.
     pub cancelled_rows: u64,
-    /// New entries for orders whose own entries are gone.
+    /// The number of new stream entries for orders whose original entries no longer exist.
     pub appended: u64,
-    /// Entries that were run again.
+    /// The number of stream entries that the repair replayed to MySQL.
     pub entries: u64,
-    /// Orders that were written by the repeated run.
+    /// The number of orders that the repair wrote to MySQL by replaying their entries.
     pub created: u64,
-    /// Orders that the repeated run refused: MySQL has no unit for them any more.
+    /// The number of replayed orders that MySQL refused, because no unit was left.
     pub refused: u64,
-    /// Events that the repeated run recorded.
+    /// The number of order events that the repair recorded in MySQL by replaying their entries.
     pub events: u64,
-    /// Orders and users that had changed since the comparison, so they were not repaired. The report names the first
-    /// under `returned`.
+    /// The number of orders and users that were not repaired, because they had changed since the comparison.
     #[serde(rename = "returned_count")]
     pub returned: u64,
 }
 
-/// The counts of a repair's steps in Redis.
+/// The numbers of completed repairs in Redis, by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RedisRepairs {
-    /// The number of steps in Redis.
+    /// The number of calls by which the repair changed Redis.
     pub steps: u64,
-    /// Orders whose admission was restored in Redis.
+    /// The number of orders that the repair marked as admitted in Redis again.
     pub admitted: u64,
-    /// Orders that were released in Redis.
+    /// The number of orders that the repair released in Redis, which returned their units to the stock.
     pub released: u64,
-    /// Users that are counted as buyers again.
+    /// The number of users that the repair added to the buyers in Redis.
     pub barred: u64,
-    /// Users that may order again.
+    /// The number of users that the repair removed from the buyers in Redis, so that they can order again.
     pub unbarred: u64,
-    /// Limit counters and user slots that were set to the uses of orders.
+    /// The number of limit counters, and of fields with the orders of a user, that the repair set to the right values.
     pub counters: u64,
-    /// Units by which stocks in Redis moved; below 0, they were lowered.
+    /// The units that the repair added to stocks in Redis. Negative: the repair deducted units.
     pub stock_moved: i64,
-    /// Units that sales got by their journals; below 0, they lost them.
+    /// The units that the repair added to the journals' sums of loaded units. Negative: the repair deducted units.
     pub loaded: i64,
 }
 
-/// An order or a user that was not repaired.
+/// An order or a user that was not repaired, because its data had changed since the comparison.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Returned {
-    /// The voucher of the order or user.
+    /// The voucher whose order or user was not repaired.
     pub voucher: VoucherId,
     /// The order that was not repaired. None: only the user or the stock was not repaired.
     pub order: Option<OrderId>,
-    /// The user of the order, if there is one.
+    /// The user who was not repaired, or whose order was not repaired. None: the user is unknown, or only the stock was
+    /// not repaired.
     pub user: Option<UserId>,
-    /// The reason why it was not repaired.
+    /// The reason why the order or user was not repaired.
     pub why: ReturnedReason,
 }
 
@@ -100,23 +102,23 @@ pub struct Returned {
 pub enum ReturnedReason {
     /// The order or user had changed since the comparison, in Redis or in MySQL.
     Moved,
-    /// This limit counter changes too fast to be set.
+    /// The limit counter with this field name changes too fast to be set.
     CounterMoved(String),
     /// An entry of the order is in flight.
     InFlight,
-    /// Another repair was made in between.
+    /// Another repair was made since the comparison.
     Overtaken,
-    /// The journal is no longer complete, or was created anew.
+    /// The journal is not complete any more, or was created again.
     JournalIsNew,
-    /// An operator changed the stock in between.
+    /// An operator changed the stock since the comparison.
     StockChanged,
     /// MySQL refused orders that were run again, so the totals of the stock are out of date.
     StockMoved,
     /// Redis has no stock of the voucher.
     NoStock,
-    /// Other sessions held the user, the voucher or the row for too long, or the order waits for another lost order.
+    /// Other sessions locked the user, the voucher or the row for too long, or the order waits for another lost order.
     Held,
-    /// The entry can never be written, or the database refuses it; with its message.
+    /// The entry can never be written, or MySQL refuses it, with the error message.
     Rejected(String),
 }
 
@@ -170,6 +172,6 @@ impl Report for RepairReport {
     }
 
     fn torn(&self) -> &'static str {
-        "the step in progress may be done or not: reconcile again to find the remaining differences"
+        "the step in progress may be done or not: tidegate reconcile finds the remaining differences"
     }
 }

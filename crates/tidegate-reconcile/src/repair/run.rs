@@ -25,8 +25,8 @@ use super::{
 use crate::order_ids;
 use tidegate_operations::operator_log::{CommandOutcome, LoggedOperation, OperatorLog};
 
-/// A repair with the stores that it needs. One repair runs at a time in a fleet: its caller holds the reconciler's
-/// lease.
+/// The operation that repairs differences between Redis and MySQL. Only one repair of a system runs at a time: the
+/// caller holds the lease on comparisons and repairs.
 #[derive(Debug)]
 pub struct Repair<'a> {
     stores: &'a Stores,
@@ -39,7 +39,7 @@ pub struct Repair<'a> {
 }
 
 impl<'a> Repair<'a> {
-    /// Connects to the stores of a system. The operators' log names `who`, with a line for each step.
+    /// Connects to Redis and MySQL for a repair. The operators' log gets a line for each step, with the name `who`.
     ///
     /// # Errors
     /// Fails if a store cannot be reached.
@@ -52,9 +52,9 @@ impl<'a> Repair<'a> {
         Ok(Self { stores, redis, mysql, ledger, causal_reads, log, who })
     }
 
-    /// Executes the plan, voucher by voucher. Orders that have changed since the comparison are left out and named in
-    /// the report. The repair may be stopped between any two steps, or killed: the next comparison finds the remaining
-    /// differences.
+    /// Executes the plan of a repair, voucher by voucher. Orders that have changed since the comparison are not
+    /// repaired, and the report contains them. A repair may be stopped or killed between any two steps; the next
+    /// comparison finds the remaining differences.
     ///
     /// # Errors
     /// Fails if a store does not answer. The report has the repairs that were made by then.
@@ -101,7 +101,7 @@ impl<'a> Repair<'a> {
                 let pattern = keys.order_id("*");
                 let pattern = pattern.as_str_lossy();
                 report.order_ids_refused = Some(format!(
-                    "the counters of order ids were not raised: {error:#}. Allow this user of Redis the pattern ~{pattern}"
+                    "the order id counters were not raised: {error:#}. Allow this Redis user the key pattern ~{pattern}"
                 ));
             }
             Err(error) => return Err(error),
@@ -146,7 +146,7 @@ impl<'a> Repair<'a> {
                         .limits()
                         .recount(&restored)
                         .await
-                        .context("Failed to repair what is counted for limits")?;
+                        .context("Failed to raise limit counters in Redis")?;
                     self.log(plan.voucher, &repair.id, report.done.since(before), job).await;
                     job.progress.add(size(chunk) as u64);
                     continue;
@@ -248,7 +248,7 @@ impl<'a> Repair<'a> {
             arguments: format!("--voucher {voucher} ({part})"),
         };
         if let Err(error) = self.log.note(&operation, CommandOutcome::Done, &counts).await {
-            job.progress.say(&format!("`tidegate log` will not show all of this: {error:#}"));
+            job.progress.say(&format!("`tidegate log` will not show all steps of this repair: {error:#}"));
         }
     }
 }

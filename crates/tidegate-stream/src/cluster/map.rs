@@ -1,4 +1,4 @@
-//! The map of a Redis Cluster: which master has which slots, by the replies of its nodes.
+//! The map of a Redis Cluster: the master of each slot, as the nodes report it.
 //!
 //! Format: [CLUSTER NODES](https://redis.io/docs/latest/commands/cluster-nodes/). The map does not come from CLUSTER
 //! SLOTS, because only CLUSTER NODES has the config epoch. The epoch decides which of two masters that claim a slot is
@@ -6,15 +6,15 @@
 
 use std::ops::RangeInclusive;
 
-/// The number of slots that a cluster has.
+/// The number of hash slots in a Redis Cluster.
 pub const SLOTS: u16 = 16_384;
 
-/// The address of a node, as `host:port`. An IPv6 address has no brackets: the port follows the last colon.
+/// The address of a node, as `host:port`. An IPv6 address has no brackets, and the port follows the last colon.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeAddress {
-    /// The host name or the IP address.
+    /// The host name or the IP address of the node.
     pub host: String,
-    /// The port that clients connect to.
+    /// The port of the node for clients.
     pub port: u16,
 }
 
@@ -34,27 +34,28 @@ impl std::fmt::Display for NodeAddress {
     }
 }
 
-/// One node of a cluster, as another node (or the node itself) sees it.
+/// One node of a Redis Cluster, as a node of the cluster reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// The name of the node in the cluster: 40 hexadecimal digits.
+    /// The id of the node in the cluster: 40 hexadecimal digits.
     pub id: String,
-    /// The address of the node; None while no node knows it.
+    /// The address of the node. None: the cluster does not know the address yet.
     pub address: Option<NodeAddress>,
-    /// Whether the node is a master, and accepts writes for its slots.
+    /// Whether the node is a master, which accepts writes for its hash slots.
     pub is_master: bool,
-    /// Whether the majority of the masters consider the node failed.
+    /// Whether most masters of the cluster report the node as failed.
     pub has_failed: bool,
-    /// The config epoch: if two masters claim a slot, the one with the higher epoch has it.
+    /// The config epoch of the node. If two masters claim a hash slot, the slot belongs to the master with the higher
+    /// epoch.
     pub config_epoch: u64,
-    /// The slots that the node serves.
+    /// The hash slots that the node serves.
     pub slots: Vec<RangeInclusive<u16>>,
-    /// Whether the node is moving a slot to another node, or importing one.
+    /// Whether the node is moving a hash slot to another node, or importing one.
     pub moves_slots: bool,
 }
 
-/// Parses the reply of CLUSTER NODES. For a node that does not know its own address, the result has the address where
-/// it was `asked`. Lines that describe no node are skipped: a later version may add some.
+/// Parses the reply of CLUSTER NODES. If a node does not know its own address, the result has the address `asked`
+/// instead. Lines in an unknown form, perhaps of a later version of Redis, are skipped.
 #[must_use]
 pub fn parse_nodes(reply: &str, asked: &NodeAddress) -> Vec<Node> {
     reply.lines().filter_map(|line| parse_node(line, asked)).collect()
@@ -92,15 +93,15 @@ fn parse_range(text: &str) -> Option<RangeInclusive<u16>> {
     (first <= last && last < SLOTS).then_some(first..=last)
 }
 
-/// The views of several nodes, merged into one map.
+/// The map of a Redis Cluster: which node serves which hash slots, merged from the reports of several nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterMap {
     nodes: Vec<Node>,
 }
 
 impl ClusterMap {
-    /// Merges several views, and keeps the latest information on each node: a node that was cut off for a while still
-    /// sends an old view.
+    /// Merges the reports of several nodes, and keeps the latest information on each node. Reports can differ, because
+    /// a node that was cut off for a while reports an old map.
     #[must_use]
     pub fn of_views(views: impl IntoIterator<Item = Vec<Node>>) -> Self {
         let mut nodes: Vec<Node> = Vec::new();
@@ -115,7 +116,7 @@ impl ClusterMap {
         Self { nodes }
     }
 
-    /// Whether no node has sent a view.
+    /// Whether the map contains no node, because no node has sent a report.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
@@ -127,7 +128,7 @@ impl ClusterMap {
         &self.nodes
     }
 
-    /// The addresses of the masters that have slots, as a text for a log.
+    /// The addresses of the masters that have hash slots, as a text for the log.
     #[must_use]
     pub fn masters(&self) -> String {
         let masters = self.nodes.iter().filter(|node| node.is_master && !node.slots.is_empty());
@@ -137,15 +138,15 @@ impl ClusterMap {
         masters.join(" ")
     }
 
-    /// Returns the master of a slot. If several nodes claim it, that is the one with the highest epoch, as the nodes
-    /// themselves decide it. None if no node claims it, or if no view has the address of that one.
+    /// Returns the master of a hash slot. If several nodes claim the slot, the result is the node with the highest
+    /// config epoch. None: no node claims the slot, or the address of its master is unknown.
     #[must_use]
     pub fn owner(&self, slot: u16) -> Option<&NodeAddress> {
         let claims = self.nodes.iter().filter(|node| node.is_master && has_slot(node, slot));
         claims.max_by_key(|node| node.config_epoch)?.address.as_ref()
     }
 
-    /// The number of slots that no master claims, or that only failed masters claim, by this map.
+    /// The number of hash slots without a working master in this map.
     #[must_use]
     pub fn uncovered(&self) -> usize {
         let covered =

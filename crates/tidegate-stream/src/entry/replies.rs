@@ -25,7 +25,7 @@ pub(crate) struct Fetched {
     pub(crate) looked: usize,
 }
 
-/// The error for a reply in a shape that no supported server sends.
+/// The error for a reply in a form that no supported Redis version sends.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("Redis sent an unexpected reply: expected {expected}, got {got}")]
 pub struct BadReply {

@@ -25,8 +25,8 @@ const SHARE: usize = 8;
 pub(super) type Ahead<'a> = Pin<Box<dyn Future<Output = Option<Result<ReadAhead, LaneError>>> + Send + 'a>>;
 
 impl<H: Handler> Lane<H> {
-    /// Returns the entries that were read in advance for this batch, or None if the lane reads nothing ahead. After a batch that was not full
-    /// there is mostly nothing to read.
+    /// Returns the entries that were read in advance for this batch, or None if the lane reads nothing ahead. After a
+    /// batch that was not full there is mostly nothing to read.
     pub(super) fn ahead<'a>(
         &'a self,
         state: &'a mut LaneState,

@@ -1,4 +1,4 @@
-//! Log lines of the entries that a batch buries: many bad entries must not fill the log.
+//! Log lines about buried entries. A batch with many bad entries must not fill the log.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ impl Burials {
     /// Logs the other burials of the batch, in one line for each reason.
     pub(super) fn log_rest(self) {
         for (reason, count) in self.more {
-            tracing::warn!(reason, count, "more entries of this batch buried");
+            tracing::warn!(reason, count, "more entries of the same batch became dead letters");
         }
     }
 }

@@ -37,13 +37,13 @@ impl<H: Handler> Lane<H> {
             if crashes < CRASHES {
                 tracing::warn!(
                     entry = %id, crashes,
-                    "an entry was in progress each time that a worker process died: it is handled alone from now on"
+                    "an entry was in progress each time that a worker process died: workers now handle this entry alone"
                 );
                 state.set_aside.put_alone(id, Instant::now());
                 continue;
             }
             let error = format!(
-                "it was in progress when {crashes} worker processes died, and alone in progress when the last {} of them did",
+                "{crashes} processes died with the entry in progress; in the last {} crashes, it was the only entry",
                 CRASHES - CRASHES_IN_COMPANY
             );
             let mut burials = Burials::default();

@@ -1,4 +1,4 @@
-//! Protection of a lane's entries from being claimed by others.
+//! Regular resets of the idle time of a lane's entries, so that no other consumer claims them.
 
 use std::time::Duration;
 
@@ -20,12 +20,12 @@ pub(super) async fn keepalive(stream: &Stream, consumer: &str, every: Duration, 
         loop {
             match stream.keepalive(consumer, after).await {
                 Ok(Some(last)) => {
-                    tracing::debug!(consumer, %last, "entries in progress or set aside: kept from being claimed");
+                    tracing::debug!(consumer, %last, "idle times were reset, so no other consumer claims the entries");
                     after = last;
                 }
                 Ok(None) => break,
                 Err(error) => {
-                    tracing::debug!(%error, consumer, "could not keep entries from being claimed");
+                    tracing::debug!(%error, consumer, "cannot reset idle times: other consumers may claim the entries");
                     break;
                 }
             }

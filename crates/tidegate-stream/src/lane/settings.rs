@@ -4,49 +4,52 @@ use std::time::Duration;
 
 use crate::replicas::Confirmation;
 
-/// The settings of a lane.
+/// The settings of a lane (a consumer of the group): sizes, limits and times.
 #[derive(Clone, Debug)]
 pub struct LaneSettings {
-    /// The number of entries of a batch at most. While a lane settles a batch, it may have the next one as well.
+    /// The largest number of entries in a batch. While a consumer acknowledges a batch, it may also hold the next
+    /// batch.
     pub batch: usize,
-    /// The bytes that a batch holds, approximately: names and values, and 64 for each field. A batch that reaches this
-    /// takes no more entries. Redis reads by count, so the first batch after a change from small to large entries may
-    /// exceed this. It may hold one large entry for each 32 KiB of this setting.
+    /// The approximate size of a batch in bytes: the lengths of names and values, and 64 bytes more for each field. A
+    /// batch that reaches this size gets no more entries. Redis reads by count, so the first batch may be larger after
+    /// a change from small to large entries. A batch may contain one large entry for each 32 KiB of this setting.
     pub batch_bytes: usize,
-    /// The bytes of the largest entry that is handled, counted in the same way; a larger entry is buried, within Redis.
+    /// The size of the largest entry that is handled, in bytes: the lengths of names and values, and 64 bytes more for
+    /// each field. Larger entries go to the dead letters, and their payload never leaves Redis.
     pub entry_max_bytes: usize,
-    /// The number of entries that all lanes of the process may have set aside, in addition to their batches in
-    /// progress. At this limit they read no new entries. The process keeps about 30 bytes for each of these.
+    /// The number of entries that all lanes (consumers) of the process together may set aside: leave pending, to retry
+    /// them later. At this limit, the lanes read no new entries. Batches in progress do not count. Each set-aside entry
+    /// takes about 30 bytes of memory.
     pub set_aside_max: usize,
     /// The time that a read waits for new entries. A stop signal ends the wait.
     pub block: Duration,
-    /// The delay before an entry that was set aside is tried again for the first time. It grows with each try, up to 2
-    /// s.
+    /// The delay before the first retry of an entry that could not be done. The delay grows with each retry, up to 2 s.
     pub retry: Duration,
-    /// The idle time after which other consumers claim an entry. A lane resets the idle time of its entries three times
-    /// within it.
+    /// The idle time after which other consumers may claim an entry. The consumer of an entry resets the idle time
+    /// three times within this period.
     pub claim_idle: Duration,
-    /// The interval of the scans of the whole group's pending list for such entries.
+    /// The interval at which a consumer scans the group's pending list for entries that it may claim.
     pub claim_every: Duration,
-    /// The delay after the first error. It doubles, with jitter, after each further one.
+    /// The delay after the first error. The delay doubles, with jitter, after each further error.
     pub backoff_min: Duration,
-    /// The longest delay after an error.
+    /// The longest delay between two attempts after errors.
     pub backoff_max: Duration,
-    /// Whether another server may replace this one, which may have given the same ids to other entries.
+    /// How another Redis server may replace the present server, for example a promoted replica.
     pub failover: Failover,
-    /// The replicas that must have entries before these are handled, so that a promoted replica knows of all that was
-    /// handled. None: the lane does not wait for replicas.
+    /// The replicas that must confirm a read before its entries are handled, so that a promoted replica knows which
+    /// entries were handled. None: the lane (consumer) does not wait for replicas.
     pub replicas: Option<Confirmation>,
 }
 
-/// The way in which the server of a stream may change.
+/// The way in which the Redis server of a stream may change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Failover {
     /// The server may restart, with its own data.
     #[default]
     Never,
-    /// A replica may take the place of the server (Sentinel, Redis Cluster). Entries are settled only in the run of the
-    /// server that handed them over, which costs Redis one script call per batch. After a change they are read again.
+    /// A replica may take the place of the server (Sentinel, Redis Cluster). Entries are then settled only in the run
+    /// of the server that delivered them, which costs Redis one script call per batch. After a change of the server,
+    /// the entries are read again.
     Possible,
 }
 

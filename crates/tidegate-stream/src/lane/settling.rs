@@ -92,7 +92,7 @@ impl<H: Handler> Lane<H> {
 
     pub(super) fn log_unburied(&self, error: &RedisError) {
         let dead = &self.stream.names().dead;
-        tracing::error!(%error, %dead, "cannot bury: dead entries stay pending and are tried again");
+        tracing::error!(%error, %dead, "cannot write dead letters, so the entries stay pending; the worker tries again");
     }
 
     /// Buries each of the dead entries. Returns the error of Redis if it refused one of them.

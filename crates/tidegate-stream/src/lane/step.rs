@@ -43,9 +43,9 @@ impl<H: Handler> Lane<H> {
         if let Err(outage) = settled {
             // No process has them in progress until they are retried. If Redis itself is unavailable, this cannot be
             // noted, so they count as in progress.
-            self.out_of_hand(delivery, "a store is away").await;
+            self.out_of_hand(delivery, "a store is unavailable").await;
             if let Some(ahead) = step.take_ahead() {
-                self.out_of_hand(&ahead.delivery, "a store is away").await;
+                self.out_of_hand(&ahead.delivery, "a store is unavailable").await;
             }
             return Err(outage);
         }
@@ -114,7 +114,7 @@ impl<H: Handler> Lane<H> {
         self.stream.set_aside(self.reader.consumer(), &ids).await?;
         tracing::info!(
             size = ids.len(),
-            "a batch was dropped: its consumer has none of its entries any more"
+            "a batch was dropped: other consumers claimed its entries, or the entries were deleted"
         );
         Ok(())
     }
@@ -137,7 +137,7 @@ impl<H: Handler> Lane<H> {
         for id in large {
             let most = self.settings.entry_max_bytes;
             let error = format!(
-                "its names and values, and {FIELD_BYTES} bytes for each field, are more than {most} bytes"
+                "the entry is larger than {most} bytes: its names and values, plus {FIELD_BYTES} bytes for each field"
             );
             let why = DeadLetterReason { reason: "too_large", error };
             self.handler.before_burial(*id, &why).await?;
@@ -174,11 +174,7 @@ impl<H: Handler> Lane<H> {
         }
         let handled = self.begin_to_handle(entries).await?;
         // A guess which outcome is missing might acknowledge an entry that was not handled.
-        assert_eq!(
-            handled.outcomes.len(),
-            entries.len(),
-            "a handler answers with one outcome for each entry"
-        );
+        assert_eq!(handled.outcomes.len(), entries.len(), "a handler must return one outcome for each entry");
         Ok(handled)
     }
 
@@ -225,6 +221,6 @@ pub(super) fn log_gone(gone: &[EntryId]) {
     tracing::error!(
         count = gone.len(),
         %first,
-        "pending entries without payload (deleted or trimmed): acknowledged"
+        "pending entries without payload (deleted or trimmed) were acknowledged"
     );
 }

@@ -8,11 +8,11 @@ use fred::{
     types::{Resp3Frame as Frame, Value},
 };
 
-/// An error that Redis answered with, or that the connection to it reported.
+/// An error from a reply of Redis, or from the connection to Redis.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RedisError(Error);
 
-/// The kind of an error, as far as callers treat it differently.
+/// The kind of a Redis error, for callers that react differently to some kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RedisErrorKind {
@@ -60,16 +60,15 @@ impl RedisError {
         self.0.details()
     }
 
-    /// Whether Redis has reached its memory limit (`maxmemory`) and accepts no more data. Reading and acknowledging
-    /// still work.
+    /// Whether Redis has reached its memory limit (`maxmemory`) and accepts no more data. Redis can still read and
+    /// acknowledge entries.
     #[must_use]
     pub fn is_out_of_memory(&self) -> bool {
         self.details().contains("OOM command")
     }
 
-    /// Whether Redis works, but refuses this write. The key has the wrong type, the memory limit is reached, a
-    /// permission is missing, or the stream has used its last possible id. That is no outage: everything else can
-    /// continue.
+    /// Whether Redis works, but refuses this write. The key has a wrong type, the memory limit is reached, a permission
+    /// is missing, or the stream has used its last possible id. A refusal is no outage: everything else can continue.
     #[must_use]
     pub fn is_refusal(&self) -> bool {
         // `contains`, not `starts_with`: before Redis 7, an error from within a script has a text before it.
@@ -77,23 +76,22 @@ impl RedisError {
         refusals.iter().any(|words| self.details().contains(words))
     }
 
-    /// Whether the user may run the script, but lacks a permission that a command within it needs. Redis 7.0 and 7.2
-    /// word this differently.
+    /// Whether the user may run the script, but lacks a permission for a command in the script. Redis 7.0 and 7.2 use
+    /// different texts for this error.
     #[must_use]
     pub fn is_denied_within_script(&self) -> bool {
         let words = ["The user executing the script can't ", "ACL failure in script"];
         words.iter().any(|words| self.details().contains(words))
     }
 
-    /// Whether the slot of a key is moving to another node of the cluster. The missing key may be at the other node
-    /// (`ASK`), or only some of the keys of a script are at this one (`TRYAGAIN`). The error ends with the move. The
-    /// command did nothing.
+    /// Whether the hash slot of a key is moving to another node of the cluster: the reply was `ASK` or `TRYAGAIN`. The
+    /// command changed nothing, and the error ends when the slot has moved.
     #[must_use]
     pub fn is_slot_moving(&self) -> bool {
         ["ASK ", "TRYAGAIN "].iter().any(|words| self.details().contains(words))
     }
 
-    /// Whether Redis refuses writes because it cannot write its own file.
+    /// Whether Redis refuses writes because it cannot write its own file, for example on a full disk.
     #[must_use]
     pub fn is_disk_full(&self) -> bool {
         is_disk_full(self.details())
@@ -113,7 +111,8 @@ impl fmt::Display for RedisError {
 
 impl std::error::Error for RedisError {}
 
-/// Like [`RedisError::is_disk_full`], for the text of an error: error replies of scripts quote such errors.
+/// Whether the text of an error says that Redis cannot write its own file, for example on a full disk. Error replies of
+/// scripts can quote that error.
 #[must_use]
 pub fn is_disk_full(error: &str) -> bool {
     error.contains("MISCONF ")
@@ -130,11 +129,11 @@ pub(crate) fn no_error(reply: FredResult<Frame>) -> FredResult<Frame> {
     }
 }
 
-/// Rewrites an error text of the client for people. The client passes on errors of the operating system as `Os { code:
-/// 111, kind: ConnectionRefused, message: "Connection refused" }`; this function leaves only the message.
+/// Returns the text of an error in a form for people. For example, it shortens `Os { code: 111, kind:
+/// ConnectionRefused, message: "Connection refused" }` to the message.
 #[must_use]
 pub fn readable(error: &str) -> String {
-    const DISK: &str = " (Redis cannot write its file: is its disk full?)";
+    const DISK: &str = " (Redis cannot write: is the disk of Redis full?)";
     match is_disk_full(error) && !error.ends_with(DISK) {
         true => format!("{error}{DISK}"),
         false => plain(error),
@@ -174,7 +173,7 @@ mod tests {
     #[test]
     fn a_redis_that_cannot_write_its_file_is_asked_about_its_disk() {
         let full = "lock.lua: MISCONF Errors writing to the AOF file: No space left on device";
-        assert_eq!(readable(full), format!("{full} (Redis cannot write its file: is its disk full?)"));
+        assert_eq!(readable(full), format!("{full} (Redis cannot write: is the disk of Redis full?)"));
     }
 
     #[test]

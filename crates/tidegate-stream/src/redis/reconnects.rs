@@ -6,7 +6,7 @@ use tokio::sync::broadcast::{
     error::TryRecvError::{Closed, Empty},
 };
 
-/// A watcher of some connections, which reports whether one of them has reconnected.
+/// A watcher of connections, which reports whether a connection has reconnected.
 ///
 /// The client reports a reconnect before the first reply comes over the new connection. So if no reconnect is reported
 /// after a reply, that reply came over the old connection.
@@ -18,7 +18,7 @@ impl Reconnects {
         Self(clients.iter().map(Client::reconnect_rx).collect())
     }
 
-    /// Returns whether a connection has reconnected since the last call.
+    /// Returns whether a watched connection has reconnected since the last call of this method.
     pub fn seen(&mut self) -> bool {
         let mut seen = false;
         for reconnects in &mut self.0 {

@@ -264,8 +264,8 @@ impl Stream {
         Ok(())
     }
 
-    /// Deletes the crash counts of these entries, which are settled. Counts that Redis does not let this user delete
-    /// expire.
+    /// Deletes the crash counts of the given entries: how many processes died while each entry was in progress. The
+    /// entries must be acknowledged. If this Redis user may not delete the counts, they expire.
     ///
     /// # Errors
     /// As for every call here; a second call does no harm.

@@ -41,7 +41,7 @@ pub(crate) async fn other_replies<T>(replies: impl futures_util::Stream<Item = T
     let _late = timeout(READ_MARGIN, replies.for_each(|_| ready(()))).await;
 }
 
-/// A reader of the stream as one consumer of its group, over a connection of its own.
+/// A reader of the stream for one consumer of its group, with its own connection.
 #[derive(Debug)]
 pub struct Reader {
     client: Client,
@@ -51,7 +51,7 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Creates a reader for `consumer` that uses `connection`.
+    /// Creates a reader over `connection` for the consumer `consumer`.
     #[must_use]
     pub fn new(connection: RedisConnection, names: StreamNames, consumer: String) -> Self {
         let RedisConnection(client) = connection;
@@ -59,13 +59,13 @@ impl Reader {
         Self { client, names, consumer, reconnects: Mutex::new(reconnects) }
     }
 
-    /// Returns the name of the consumer.
+    /// Returns the name of the reader's consumer.
     #[must_use]
     pub fn consumer(&self) -> &str {
         &self.consumer
     }
 
-    /// Returns whether the connection has reconnected since the last call; see [`Reconnects`].
+    /// Returns whether the connection has reconnected since the last call of this method; see [`Reconnects`].
     pub fn has_reconnected(&self) -> bool {
         self.reconnects.lock().unwrap_or_else(PoisonError::into_inner).seen()
     }
@@ -74,7 +74,7 @@ impl Reader {
         &self.client
     }
 
-    /// Returns the run of the server at the other end of the connection.
+    /// Returns the run (from a start to an end) of the Redis server that the reader is connected to.
     ///
     /// # Errors
     /// When the server does not answer, or does not send its run id.
@@ -82,8 +82,8 @@ impl Reader {
         ServerRun::of(&self.client).await
     }
 
-    /// Reads up to `count` new entries, and waits up to `block` for the first one; if `block` is zero, it does not
-    /// wait.
+    /// Reads up to `count` new entries, and waits up to `block` for the first entry. If `block` is zero, the call does
+    /// not wait.
     ///
     /// Never cancel this call: the server hands entries over even if the caller does not wait for the reply any more.
     ///
@@ -158,8 +158,8 @@ impl ServerRun {
 }
 
 impl Stream {
-    /// Ends the wait of `reader` for new entries: its read returns as if the block time were over. Does nothing if that
-    /// read is not blocked, or not yet.
+    /// Ends the wait of `reader` for new entries. The blocked read returns as if its time was over. If no read is
+    /// blocked, the call does nothing.
     ///
     /// # Errors
     /// When Redis does not answer.

@@ -166,7 +166,7 @@ async fn an_entry_that_kills_claimants_of_other_names_is_found_too() {
     let lane = fixture.run("c1", &handler, LaneSettings { claim_every: ms(20), ..settings() }).await;
     fixture.nothing_is_pending().await;
     assert_eq!(handler.sizes(), [1, 1, 1], "each is handled alone");
-    assert_eq!(fixture.log.count("it is handled alone from now on"), 3);
+    assert_eq!(fixture.log.count("workers now handle this entry alone"), 3);
     eventually("crashes are forgotten", async || fixture.call::<usize>("HLEN s.deaths").await == 0).await;
     lane.stop().await;
 }

@@ -186,7 +186,7 @@ async fn a_wave_of_poison_does_not_fill_the_log() {
     eventually("all are buried", async || fixture.counters.counts().buried == 40).await;
     lane.stop().await;
     assert_eq!(fixture.log.count("WARN entry buried"), 3);
-    assert_eq!(fixture.log.count("WARN more entries of this batch buried"), 2);
+    assert_eq!(fixture.log.count("WARN more entries of the same batch became dead letters"), 2);
     for sum in ["count=6", "count=31"] {
         assert_eq!(fixture.log.count(sum), 1, "{sum}");
     }
@@ -205,7 +205,7 @@ async fn a_refusal_holds_up_nobody(forbid: &str, allow: &str) {
     let lane = fixture.run("c1", &handler, settings()).await;
     eventually("all others are settled", async || fixture.counters.counts().done == 27).await;
     assert_eq!(fixture.pending().await, 3);
-    eventually("it is told", async || fixture.log.count("ERROR cannot bury") > 0).await;
+    eventually("it is told", async || fixture.log.count("ERROR cannot write dead letters") > 0).await;
     assert_eq!(fixture.log.count("outage"), 0);
 
     let _ok: Value = fixture.call(allow).await;

@@ -34,17 +34,17 @@ async fn survives(harm: &str, found: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_destroyed_group_is_made_again_from_the_first_entry() {
-    survives("XGROUP DESTROY s g1", "the stream is there (entries: 5, the oldest is ").await;
+    survives("XGROUP DESTROY s g1", "the stream exists (entries: 5, the oldest is ").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deleted_stream_is_made_again() {
-    survives("DEL s", "the stream was gone, too, and is new and empty").await;
+    survives("DEL s", "the stream was also gone and is empty now").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flushed_redis_is_set_up_again() {
-    survives("FLUSHALL", "the stream was gone, too, and is new and empty").await;
+    survives("FLUSHALL", "the stream was also gone and is empty now").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

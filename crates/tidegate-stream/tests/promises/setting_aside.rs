@@ -151,7 +151,7 @@ async fn where_no_more_may_be_set_aside_nothing_new_is_read_and_both_ends_are_to
     eventually("all are counted", async || fixture.counters.counts().done == 60).await;
     assert_eq!(fixture.log.count("ERROR the limit of set-aside entries is reached"), 1);
     eventually("the end is told", async || {
-        fixture.log.count("WARN fewer entries are set aside than the limit") == 1
+        fixture.log.count("WARN the number of set-aside entries is below the limit") == 1
     })
     .await;
     lane.stop().await;
@@ -247,16 +247,16 @@ async fn a_long_wait_is_told_once_when_it_begins_and_once_when_it_ends_and_many_
     fixture.add(50).await;
     let lane = fixture.run("c1", &handler, settings()).await;
     eventually("the others are summed up", async || {
-        fixture.log.count("WARN entries are set aside for more causes of this kind") == 1
+        fixture.log.count("WARN entries are set aside for more causes of the given kind") == 1
     })
     .await;
-    assert_eq!(fixture.log.count("WARN entries are set aside: they are retried"), 3);
+    assert_eq!(fixture.log.count("WARN entries are set aside: the worker retries them"), 3);
     assert_eq!(fixture.log.count(" entries=1"), 3, "each waits for something of its own, and is told as one");
     door.store(true, Ordering::Relaxed);
     fixture.nothing_is_pending().await;
     eventually("the end is told", async || {
-        fixture.log.count("WARN no entry is set aside for this kind any more") == 1
-            && fixture.log.count("WARN no entry is set aside for this cause any more") == 3
+        fixture.log.count("WARN no entry is set aside any more for any cause of this kind") == 1
+            && fixture.log.count("WARN no entry is set aside for the given cause any more") == 3
     })
     .await;
     lane.stop().await;

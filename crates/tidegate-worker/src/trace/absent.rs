@@ -7,12 +7,12 @@ use tidegate_stream::Observer;
 
 use crate::settings::ProcessSettings;
 
-/// The traces of a program that has none.
+/// A type without values, which replaces the traces of orders in a program that was built without traces.
 #[derive(Debug)]
 pub enum Traces {}
 
 impl Traces {
-    /// Logs a warning if a variable turns traces on.
+    /// Logs a warning if an environment variable turns traces on.
     ///
     /// # Errors
     /// Returns no error; with the feature `otel`, this function may fail.
@@ -20,18 +20,18 @@ impl Traces {
         if let Some(variable) = super::wanted_by() {
             tracing::warn!(
                 variable,
-                "this program was built without traces: none are sent; build it with the feature otel"
+                "this program was built without traces: to send traces, build it with the feature otel"
             );
         }
         Ok(None)
     }
 
-    /// Adds traces to the handler of a lane.
+    /// A function that never runs, because a program without traces has no value of this type.
     pub fn watch(&self, _handler: OrderHandler) -> (OrderHandler, Arc<dyn Observer>) {
         match *self {}
     }
 
-    /// Sends the remaining traces before the process ends.
+    /// A function that never runs, because a program without traces has nothing to send.
     pub async fn finish(&self, _within: Duration) {
         match *self {}
     }

@@ -42,7 +42,7 @@ const PROTOCOLS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORT
 /// The longest wait for the last spans at a stop.
 const FINISH_WITHIN: Duration = Duration::from_secs(5);
 
-/// The creator and sender of traces.
+/// The code that creates OpenTelemetry traces of orders, and sends them to a collector.
 #[derive(Debug)]
 pub struct Traces {
     provider: SdkTracerProvider,
@@ -53,7 +53,7 @@ pub struct Traces {
 }
 
 impl Traces {
-    /// Starts to send traces if a variable names a collector. No order waits for the collector, now or later.
+    /// Starts to send traces if an environment variable names a collector. Orders never wait for the collector.
     ///
     /// # Errors
     /// Fails if a variable has a value that is not supported.
@@ -64,7 +64,7 @@ impl Traces {
         let (failure, builder) = (Failure::default(), SpanExporter::builder().with_http());
         let exporter =
             client::attach(builder, &variable(endpoint).unwrap_or_default(), &failure)?.build().map_err(
-                |error| InvalidInput(format!("Traces cannot be sent to the endpoint of {endpoint}: {error}")),
+                |error| InvalidInput(format!("Traces cannot be sent to the URL in {endpoint}: {error}")),
             )?;
         let queue = variable(OTEL_BSP_MAX_QUEUE_SIZE).and_then(|size| size.parse().ok()).unwrap_or(QUEUE);
         let permits = Arc::new(SpanPermits::new(queue));
@@ -92,13 +92,14 @@ impl Traces {
         Ok(Some(Self { provider, spans, permits, asks_sampler }))
     }
 
-    /// Adds traces to a lane: returns the handler for it and its observer. Each lane needs its own pair.
+    /// Adds traces to one lane, a consumer within the worker. Returns the handler and the observer that only this lane
+    /// may use.
     pub fn watch(&self, handler: OrderHandler) -> (OrderHandler, Arc<dyn Observer>) {
         let lane = Arc::new(LaneTrace::new(self.spans.clone(), Arc::clone(&self.permits), self.asks_sampler));
         (handler.traced_by(lane.clone()), lane)
     }
 
-    /// Sends the remaining spans, as far as possible within this time.
+    /// Sends the remaining trace spans before the process ends, and takes at most `within`.
     pub async fn finish(&self, within: Duration) {
         let within = within.min(FINISH_WITHIN);
         let (done, finished) = oneshot::channel();
@@ -107,7 +108,7 @@ impl Traces {
         std::thread::spawn(move || done.send(provider.shutdown_with_timeout(within).is_ok()));
         if !finished.await.unwrap_or(false) {
             let spans = self.permits.unsent();
-            tracing::warn!(spans, "the last traces were not sent in time");
+            tracing::warn!(spans, "the last traces were not sent before the process ended");
         }
     }
 }
@@ -129,7 +130,7 @@ fn check_protocol() -> Result<(), InvalidInput> {
     let wanted = PROTOCOLS.into_iter().find_map(|name| Some((name, variable(name)?)));
     match wanted {
         Some((name, protocol)) if protocol != "http/protobuf" => Err(InvalidInput(format!(
-            "{name} is {protocol:?}, but traces are sent as http/protobuf only (most collectors take it on port 4318)"
+            "{name} is {protocol:?}, but traces are sent as http/protobuf only (most collectors listen on port 4318)"
         ))),
         _ => Ok(()),
     }

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::fleet_lease::FleetLease;
 use crate::on_heap::on_heap;
 
-/// The time of a task's next run.
+/// The time at which a background task runs again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextRun {
     /// The task runs again after this pause.
@@ -23,36 +23,37 @@ pub enum NextRun {
     Done,
 }
 
-/// One run of a task. It takes memory only while it lasts.
+/// The future of one run of a background task.
 pub type Run<'a> = Pin<Box<dyn Future<Output = anyhow::Result<NextRun>> + 'a>>;
 
-/// The name and the pauses of a task.
+/// The name of a background task, and the pauses between its runs.
 #[derive(Clone, Copy)]
 pub struct Routine {
-    /// The action of a run, as a verb phrase. If a run fails, the log says `did not NAME`.
+    /// The action of the background task as a verb phrase. After a failed run, the log says `did not NAME`.
     pub name: &'static str,
-    /// The pause before the first run.
+    /// The pause before the first run of the task.
     pub first_pause: Duration,
-    /// The usual pause between two runs, also while another worker holds the lease.
+    /// The usual pause between two runs of the task, also if another worker runs the task.
     pub every: Duration,
-    /// The pause after a run that failed.
+    /// The pause of the task after a failed run.
     pub after_failure: Duration,
 }
 
 impl Routine {
-    /// Creates a routine with one pause, also before the first run and after a failure.
+    /// Creates the name and the pauses of a task, with the same pause before the first run, between runs and after a
+    /// failure.
     pub fn new(name: &'static str, every: Duration) -> Self {
         Self { name, first_pause: every, every, after_failure: every }
     }
 
-    /// Returns the routine without a pause before the first run.
+    /// Returns a copy of this routine without the first pause: the task runs for the first time at once.
     pub fn without_first_pause(self) -> Self {
         Self { first_pause: Duration::ZERO, ..self }
     }
 }
 
-/// A task that runs now and then. The stop cuts off a run, so another worker or the next process must be able to
-/// repeat it.
+/// A background task that runs repeatedly. A stop of the worker interrupts a run, so another worker or the next process
+/// must be able to repeat the run.
 pub trait Task {
     /// The name and the pauses of the task.
     fn routine(&self) -> Routine;
@@ -67,7 +68,7 @@ pub trait Task {
     fn is_not_leased(&mut self) {}
 }
 
-/// A task that consists of a routine and a function.
+/// A background task that consists of a routine (name and pauses) and a function.
 pub struct Periodic<W>(pub Routine, pub W);
 
 impl<W: AsyncFnMut() -> anyhow::Result<NextRun>> Task for Periodic<W> {
@@ -80,7 +81,7 @@ impl<W: AsyncFnMut() -> anyhow::Result<NextRun>> Task for Periodic<W> {
     }
 }
 
-/// A task in a worker's list, with the conditions under which the worker may run it.
+/// A background task of a worker, with the lease and the condition for its runs.
 pub struct Background {
     task: Box<dyn Task>,
     lease: Option<FleetLease>,
@@ -88,17 +89,17 @@ pub struct Background {
 }
 
 impl Background {
-    /// Creates a task that every worker runs from its start.
+    /// Creates a background task that every worker runs from its start.
     pub fn new(task: impl Task + 'static) -> Self {
         Self { task: Box::new(task), lease: None, condition: None }
     }
 
-    /// The same task, run by one worker of a fleet at a time.
+    /// Makes only one worker of a fleet run the task at a time: the worker that holds this lease.
     pub fn under(self, lease: FleetLease) -> Self {
         Self { lease: Some(lease), ..self }
     }
 
-    /// The same task, run only after `condition` has become true.
+    /// Lets the first run of the task wait until `condition` becomes true.
     pub fn when(self, condition: watch::Receiver<bool>) -> Self {
         Self { condition: Some(condition), ..self }
     }
@@ -151,7 +152,7 @@ impl Background {
     }
 }
 
-/// Runs all tasks until `stop`.
+/// Runs all background tasks until `stop` is cancelled.
 pub async fn run(tasks: Vec<Background>, stop: &CancellationToken) {
     let mut running: FuturesUnordered<_> = tasks.into_iter().map(|task| task.run(stop)).collect();
     while running.next().await.is_some() {}

@@ -23,10 +23,10 @@ use crate::{
 };
 
 impl Worker {
-    /// Connects, creates the consumer group, takes the name, and checks whether all workers are paused. This waits for
-    /// Redis for as long as it takes. While `pause_switch` is on, the worker reads nothing. The workers of a process
-    /// share the one permit of `comparisons`. If there is a gate, `sold_out` receives the released units. If there are
-    /// `traces`, they observe every lane.
+    /// Connects to the stores, creates the consumer group, reserves the worker's name, and checks whether all workers
+    /// are paused. This function waits for Redis without a time limit. `pause_switch` can stop the reading of entries.
+    /// The workers of a process share the single permit in `comparisons`. `sold_out` is the memory of a gate in this
+    /// process. `traces` sends traces of orders.
     pub async fn build(
         settings: &ProcessSettings,
         mysql: SharedMySql,
@@ -52,7 +52,7 @@ impl Worker {
         let look = async || Ok(fleet_pause::update_switch(&redis, &pause_switch).await?);
         retry_until_ready(worker, is_permanent, look).await.with_context(|| {
             let key = redis.keys().fleet().pause();
-            format!("Failed to look whether the workers are paused ({})", key.as_str_lossy())
+            format!("Failed to read whether the workers are paused ({})", key.as_str_lossy())
         })?;
 
         let SharedMySql { sessions, for_lookups, for_lanes, ledger } = mysql;
@@ -150,7 +150,7 @@ async fn retry_until_ready<T>(
         match attempt().await {
             Err(error) if is_final(&error) => return Err(error),
             Err(error) if !is_told => {
-                tracing::warn!("{}. Waiting for it", error_chain(&error));
+                tracing::warn!("{}. Waiting for Redis", error_chain(&error));
                 is_told = true;
             }
             Err(error) => tracing::debug!("{}", error_chain(&error)),
@@ -179,9 +179,9 @@ async fn replica_probe(system: &SystemSettings) -> anyhow::Result<Option<Replica
     match probe.missing_right().await? {
         None => Ok(Some(probe)),
         Some(right) => anyhow::bail!(
-            "the Redis user of this worker lacks the right {right}, without which no order is written while gate.wait_replicas is above \
-             0. Type `ACL SETUSER NAME {right}` on every server, and add it to the aclfile (config/redis-users.acl); or set \
-             gate.wait_replicas to 0 for the workers"
+            "the Redis user of this worker lacks the right {right}, so the worker writes no orders while gate.wait_replicas is above \
+             0. Type `ACL SETUSER NAME {right}` on every server, and add this right to the aclfile (config/redis-users.acl). \
+             Or set gate.wait_replicas to 0 for the workers"
         ),
     }
 }
@@ -190,7 +190,7 @@ async fn open_stream(system: &SystemSettings, names: &StreamNames) -> anyhow::Re
     let redis = connect::redis(system).await?;
     let stream = Stream::new(&redis, names.clone());
     let group = stream.ensure_group().await.with_context(|| {
-        format!("Failed to create the consumer group {:?} of {:?} in Redis", names.group, names.stream)
+        format!("Failed to create the consumer group {:?} of the stream {:?}", names.group, names.stream)
     })?;
     if group == GroupState::Created {
         tracing::info!(stream = names.stream, group = names.group, "consumer group created");

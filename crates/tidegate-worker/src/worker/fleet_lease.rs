@@ -10,8 +10,8 @@ use tokio::time::Instant;
 const LEASE: Duration = Duration::from_secs(3);
 const RENEW_EVERY: Duration = Duration::from_secs(1);
 
-/// A lease of the fleet. Two holders do no harm, but one is enough. It is no `LeaseGuard`: the work itself renews it,
-/// so that another worker also continues when a run hangs.
+/// A lease in Redis for work that one worker of a fleet does at a time. Two holders at the same time do no harm. The
+/// work renews the lease itself, so that another worker takes over if a run hangs.
 #[derive(Debug)]
 pub struct FleetLease {
     leases: Leases,
@@ -21,13 +21,13 @@ pub struct FleetLease {
 }
 
 impl FleetLease {
-    /// Creates a lease for the worker `name`, which does not hold it yet.
+    /// Creates a lease for the worker `name`. The worker does not hold the lease yet.
     pub fn new(leases: Leases, key: Key, name: &str) -> Self {
         let token = format!("{name} {:08x}", rand::random::<u32>());
         Self { leases, key, token, renewed: None }
     }
 
-    /// Takes or renews the lease. False: another worker has it, or Redis does not answer.
+    /// Takes or renews the lease. Returns false if another worker holds the lease, or Redis does not answer.
     pub async fn hold(&mut self) -> bool {
         if self.renewed.is_some_and(|renewed| renewed.elapsed() < RENEW_EVERY) {
             return true;
@@ -38,7 +38,7 @@ impl FleetLease {
             Ok(refused) if refused.is_empty() => Some(asked),
             Ok(_) => None,
             Err(error) => {
-                tracing::debug!(%error, key = ?self.key, "could not read which worker has this lease");
+                tracing::debug!(%error, key = ?self.key, "could not read which worker holds the lease in `key`");
                 None
             }
         };

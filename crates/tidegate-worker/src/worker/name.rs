@@ -13,15 +13,15 @@ const HEARTBEAT: &str = ", heartbeat ";
 /// The error that a live process with the same name exists.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "another live worker is named {name:?}: {holder}. Give this one a name of its own (worker.name / \
-     TIDEGATE_WORKER_NAME), or stop the other"
+    "another live worker is named {name:?}: {holder}. Give this worker another name (worker.name / \
+     TIDEGATE_WORKER_NAME), or stop the other worker"
 )]
 pub struct NameTaken {
     name: String,
     holder: String,
 }
 
-/// The name of this process, with its lease.
+/// The name of this worker process, with the heartbeat in Redis by which the process reserves the name.
 #[derive(Debug)]
 pub struct Name {
     leases: Leases,
@@ -33,7 +33,8 @@ pub struct Name {
 }
 
 impl Name {
-    /// Creates the lease of `name`, stored at `key` for `ttl` after each heartbeat. The process does not hold it yet.
+    /// Creates the reservation of `name`. The reservation expires `ttl` after the last heartbeat. The process has not
+    /// reserved the name yet.
     pub fn new(leases: Leases, redis: RedisStore, key: Key, name: &str, ttl: Duration) -> Self {
         let token = format!(
             "pid {} on {} since {}{KNOWS_EVENTS}{HEARTBEAT}{} ms ({:08x})",
@@ -46,8 +47,8 @@ impl Name {
         Self { leases, redis, key, name: name.to_owned(), token, ttl }
     }
 
-    /// Takes the consumer name for this worker. The heartbeat of a killed process stays for a while, and this waits
-    /// until it expires. If the heartbeat is renewed in the meantime, a live process has the name.
+    /// Reserves the consumer name for this worker. If a killed process had the name, this function waits until the
+    /// heartbeat of that process expires. If a living process has the name, this function fails.
     pub async fn take(&self) -> anyhow::Result<()> {
         let (began, mut remaining) = (Instant::now(), None);
         while !self.beat().await? {
@@ -58,11 +59,11 @@ impl Name {
                 None => tracing::info!(
                     name = self.name,
                     holder,
-                    "the name has a heartbeat: waiting to see whether its process is alive"
+                    "the name of this worker has a heartbeat: checking whether another live process has this name"
                 ),
                 // The key has no expiry: no worker wrote it, and it never ends by itself.
                 Some(_) if left_ms == -1 => {
-                    return Err(self.is_in_the_way(&format!("{holder:?}, which never ends")));
+                    return Err(self.is_in_the_way(&format!("{holder:?}, which never expires")));
                 }
                 // The key lasts longer than any heartbeat of its holder: the clock of Redis was set back. If the
                 // holder has not renewed it since, it is dead, and its key would last for as long as the clock went
@@ -92,7 +93,7 @@ impl Name {
         if is_taken {
             tracing::warn!(
                 name = self.name,
-                "took over the name of a dead process, because the clock of Redis was set back"
+                "took over the name of a dead process; the clock of Redis was set back, so the name had not expired"
             );
         }
         Ok(is_taken)
@@ -117,8 +118,8 @@ impl Name {
     fn is_in_the_way(&self, what: &str) -> anyhow::Error {
         let (name, key) = (&self.name, self.key.as_str_lossy());
         anyhow::anyhow!(
-            "the name {name:?} cannot be taken: the key of its heartbeat, {key}, holds {what}, which no worker \
-             wrote. Find out which program wrote it, then type: redis-cli DEL {key}"
+            "the name {name:?} cannot be taken: the key of its heartbeat, {key}, holds {what}. No worker wrote \
+             this value. Find out which program wrote it, then type: redis-cli DEL {key}"
         )
     }
 
@@ -127,13 +128,13 @@ impl Name {
         Ok(self.leases.take(vec![self.key.clone()], &self.token, self.ttl).await?.is_empty())
     }
 
-    /// Whether the replicas have all writes up to now. This renews the name for the check.
+    /// Checks whether the Redis replicas have all writes up to now. The check includes a renewal of the heartbeat.
     pub async fn is_replicated(&self, probe: &ReplicaProbe) -> Result<(), Outage> {
         probe.replicas_have_all(self.key.clone(), &self.token, self.ttl).await
     }
 
-    /// Renews the name for ever. Returns if another process has taken it. That happens only if this process was
-    /// suspended, or cut off from Redis, for longer than the heartbeat lasts.
+    /// Renews the heartbeat of the name repeatedly. Returns only if another process has the name now, because this
+    /// process was suspended, or cut off from Redis, for longer than a heartbeat lasts.
     pub async fn keep(&self) -> NameTaken {
         loop {
             sleep(self.ttl / 3).await;
@@ -144,15 +145,15 @@ impl Name {
                         self.redis.pool().get(self.key.clone()).await.unwrap_or_default();
                     return NameTaken { name: self.name.clone(), holder: holder.unwrap_or_default() };
                 }
-                Err(error) => tracing::debug!(%error, "no heartbeat: Redis does not answer"),
+                Err(error) => tracing::debug!(%error, "could not renew the heartbeat: Redis does not answer"),
             }
         }
     }
 
-    /// Releases the name, so that the next process does not wait.
+    /// Gives up the reserved name, so that the next process with this name does not wait.
     pub async fn release(&self) {
         if let Err(error) = self.leases.end(vec![self.key.clone()], &self.token).await {
-            tracing::debug!(%error, "the name was not released: its heartbeat ends by time");
+            tracing::debug!(%error, "could not release the worker's name: its heartbeat has to expire first");
         }
     }
 }

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 /// The pause between two notes.
 const POST_EVERY: Duration = Duration::from_secs(1);
 
-/// Writes a note about the entries that are set aside, while there are any.
+/// Writes to Redis which entries this process has left pending for a later try, as long as at least one entry waits.
 pub async fn post(
     set_aside_notes: &SetAsideNotes,
     process: &str,
@@ -26,7 +26,7 @@ pub async fn post(
             match set_aside_notes.write(process, &notice).await {
                 Ok(()) => posted = Some(notice.entries),
                 Err(error) => {
-                    tracing::debug!(%error, "could not write the note about entries that are set aside")
+                    tracing::debug!(%error, "could not write to Redis which entries will be tried later")
                 }
             }
         }
@@ -38,7 +38,8 @@ pub async fn post(
     }
 }
 
-/// Writes a note about the start of the oldest batch in progress, for ever: also while a stop waits for batches.
+/// Writes to Redis repeatedly which batch of entries in progress is the oldest. The notes continue while a stopping
+/// worker waits for its batches.
 pub async fn publish_in_progress(redis: &RedisStore, process: &str, lanes: &[Arc<LaneStatus>]) {
     loop {
         let told = async {
@@ -50,7 +51,7 @@ pub async fn publish_in_progress(redis: &RedisStore, process: &str, lanes: &[Arc
             work_in_progress::write(redis, process, work).await.map_err(|error| error.to_string())
         };
         if let Err(error) = told.await {
-            tracing::debug!(error, "could not write the note about work in progress");
+            tracing::debug!(error, "could not write the note about work in progress to Redis");
         }
         sleep(POST_EVERY).await;
     }

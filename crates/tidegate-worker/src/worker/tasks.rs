@@ -30,7 +30,7 @@ use super::{
 };
 use crate::{on_heap::on_heap, settings::ProcessSettings, view::Parts};
 
-/// The background tasks of one worker. A new task is a file of its own and one line here.
+/// Creates the list of background tasks of one worker.
 pub fn tasks(
     settings: &ProcessSettings,
     parts: &Parts,

@@ -6,7 +6,7 @@ use super::Cli;
 use crate::{command_line::CommandLine, invocation::Invocation};
 
 impl CommandLine {
-    /// The words of the command, as the program receives them, and what it parses them as.
+    /// The words of the command, and the arguments that the program parses from these words.
     pub fn parsed(&self) -> (Vec<&str>, Cli) {
         let words = self.argv();
         let cli = Cli::try_parse_from(&words).unwrap_or_else(|error| panic!("{words:?}: {error}"));

@@ -28,8 +28,8 @@ Examples:
   tidegate admit --voucher 7 --user 1001 --traceparent 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01
 
 Prints the order id and the outcome. Exits with 0 if the order is admitted, now or by an earlier call, and with 1 if it
-is refused. With gate.wait_replicas, an order counts as admitted once this many replicas have it; exit code 12 means
-that they did not have it in time.";
+is refused. If the setting gate.wait_replicas is above 0, the command waits until that number of Redis replicas have the
+order. Exit code 12 means that too few replicas had the order in time.";
 
 /// The arguments of `tidegate admit`.
 #[derive(Args, Debug)]
@@ -41,16 +41,16 @@ pub struct AdmitArgs {
     /// The user who places the order
     #[arg(long, value_name = "ID")]
     user: UserId,
-    /// The order id; a new one by default. With the id of an earlier order, the command never creates a second order
+    /// The order id; by default, a new id. If you give the id of an earlier order, no second order is created
     #[arg(long, value_name = "ID")]
     order: Option<OrderId>,
     /// The number of units, up to 10,000
     #[arg(long, value_name = "UNITS", default_value = "1", allow_negative_numbers = true)]
     quantity: Quantity,
-    /// A subject that limits count by, such as a phone number; may be given several times
+    /// A name and its value, such as phone=8d969eef6ecad3c2, by which limits count orders. You can give several
     #[arg(long = "subject", value_name = "NAME=VALUE", value_parser = parse_subject)]
     subjects: Vec<(String, String)>,
-    /// W3C trace context of the request: workers that send traces continue that trace; '' for none
+    /// The W3C trace context of the request: workers that send traces continue this trace. '' means no trace
     #[arg(long, value_name = "TRACEPARENT", value_parser = parse_traceparent)]
     traceparent: Option<String>,
     #[command(flatten)]
@@ -62,12 +62,12 @@ pub struct AdmitArgs {
 fn parse_traceparent(text: &str) -> Result<String, String> {
     let is_good = text.is_empty() || Traceparent::parse(text.as_bytes()).is_some();
     let example = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
-    is_good.then(|| text.to_owned()).ok_or_else(|| format!("it must look like {example}"))
+    is_good.then(|| text.to_owned()).ok_or_else(|| format!("the trace context must look like {example}"))
 }
 
 /// Parses a subject, such as `phone=8d969eef6ecad3c2`.
 pub fn parse_subject(text: &str) -> Result<(String, String), String> {
-    let (name, value) = text.split_once('=').ok_or("it must look like phone=8d969eef6ecad3c2")?;
+    let (name, value) = text.split_once('=').ok_or("a subject must look like phone=8d969eef6ecad3c2")?;
     Subjects::none().with(name, value).map_err(|error| error.to_string())?;
     Ok((name.to_owned(), value.to_owned()))
 }
@@ -77,7 +77,7 @@ impl PartitionCommand for AdmitArgs {
         Scope::Voucher(self.voucher)
     }
 
-    /// Asks the gate to admit the order.
+    /// Admits the order in Redis, and prints the outcome.
     async fn run(&self, stores: &Stores) -> anyhow::Result<Exit> {
         let AdmitArgs { voucher, user, order, quantity, .. } = *self;
         let subjects =
@@ -93,12 +93,12 @@ impl PartitionCommand for AdmitArgs {
             Ok(_) | Err(ScriptError::IdTaken { .. } | ScriptError::OtherQuantity { .. }) => Ok(Exit::No),
             Err(error @ ScriptError::Unreachable(_)) => Err(error).with_context(|| {
                 format!(
-                    "Failed to learn the outcome of order {order}; run the command again with --order {order}"
+                    "Failed to learn the outcome of order {order}: run the command again with --order {order}"
                 )
             }),
             Err(error @ ScriptError::Unconfirmed { .. }) => {
                 print_note(&format!(
-                    "{error}. Run the command again with --order {order}: it waits for the replicas once more"
+                    "{error}. Run the command again with --order {order}, and it waits for the replicas again"
                 ));
                 Ok(Exit::Unknown)
             }
@@ -107,15 +107,15 @@ impl PartitionCommand for AdmitArgs {
     }
 }
 
-/// The outcome of the order, in words.
+/// The text of the outcome of an admission, such as `refused, the sale is paused`.
 pub fn sentence(reply: &Result<AdmitReply, ScriptError>) -> Cow<'static, str> {
     let text = match reply {
         Ok(AdmitReply::Admitted) => "admitted",
         Ok(AdmitReply::AdmittedBefore) => "admitted before",
-        Ok(AdmitReply::SoldOut) => "refused, sold out, or fewer units left than ordered",
+        Ok(AdmitReply::SoldOut) => "refused, the voucher is sold out, or fewer units are left than ordered",
         Ok(AdmitReply::UserHasOrder) => "refused, this user already has an order",
         Ok(AdmitReply::NoStock) => {
-            "refused, Redis has no stock of it (tidegate voucher show says what to do)"
+            "refused, Redis has no stock of the voucher (see what to do: tidegate voucher show)"
         }
         Ok(AdmitReply::NotBegun) => "refused, the sale has not begun",
         Ok(AdmitReply::Over) => "refused, the sale is over",
@@ -126,14 +126,14 @@ pub fn sentence(reply: &Result<AdmitReply, ScriptError>) -> Cow<'static, str> {
         Err(ScriptError::OtherQuantity { .. }) => {
             "refused, this order was admitted before, with another quantity"
         }
-        Err(ScriptError::Unconfirmed { .. }) => "unsure, the replicas may not have it",
-        Err(ScriptError::Unreachable(_)) => "unknown, no reply came; the order may be admitted",
+        Err(ScriptError::Unconfirmed { .. }) => "unsure, the Redis replicas may not have the order",
+        Err(ScriptError::Unreachable(_)) => "unknown, Redis did not reply; the order may be admitted",
         Ok(AdmitReply::OverLimit(reached)) => return over_limit(reached).into(),
         Ok(AdmitReply::TooFast(RateReached { name, retry_ms })) => {
-            return format!("refused, too fast for the rate {name}: try again in {retry_ms} ms").into();
+            return format!("refused, over the rate limit {name}: try again in {retry_ms} ms").into();
         }
         Err(ScriptError::NoSubject { name, .. }) => {
-            return format!("not admitted, a limit counts by {name}: add --subject {name}=...").into();
+            return format!("not admitted, a limit counts orders by {name}: add --subject {name}=...").into();
         }
         Err(_) => "not admitted, Redis answered with an error",
     };

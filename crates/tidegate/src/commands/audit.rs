@@ -27,34 +27,34 @@ Examples:
   tidegate audit --voucher 10
   tidegate audit --json | jq .failures
 
-Finds every order that Redis, the stream or a dead letter names. Each order is written, released, dead, in flight, or
-lost. The audit changes nothing and may run at any time. It checks each suspected failure again a second later. On a
-cluster of MySQL, it waits until its node has caught up. It exits with 1 if
+Finds every order that a Redis key, the stream or a dead letter names. Each order is written in MySQL, released (its
+units are on sale again), a dead letter, in flight (workers will write it), or lost. The audit changes nothing and may
+run at any time. It checks each suspected failure again a second later. It exits with 1 if
   - an order is lost, written twice or oversold
   - an order differs from the one that was admitted under its id
   - Redis still holds an order that MySQL refused
   - an event of an order was acknowledged and not recorded
-  - an order is neither live nor cancelled
-  - an entry that is no order was acknowledged and not buried
+  - the status of an order in MySQL contradicts its slot (set for live orders, NULL for ended)
+  - an entry that is no order was acknowledged, but is no dead letter
   - Redis offers units that MySQL does not have
-  - the journal is complete, and the stock in Redis is not the number that it gives
-  - a counter of a limit, or the orders that a user may hold, differ from the live orders, or
-    live orders exceed a limit
+  - the stock in Redis differs from the sum of the journal (the Redis hash that notes each
+    admission and release of a voucher)
+  - the counter of a limit differs from the orders that it counts, or these orders exceed the limit,
+    or the slots of a user in Redis (the numbers of live orders) differ from the user's live orders
   - a key has a value of the wrong kind
   - Redis holds no stock and no order of a sale that is on, although MySQL has units left and
     orders that came through Redis
 
-Orders from before Tidegate, of other programs, and of sales that are over can be missing in Redis. That is no failure. Redis may also have lost an order of a sale that it still holds, for example in a failover. The audit only
-counts such orders. tidegate reconcile finds and repairs them.
+Redis may lack orders that other programs made, or orders of a sale that is over. In a failover, Redis may have lost
+orders of a sale that is on. The audit counts such orders and does not fail. tidegate reconcile repairs lost orders.
 
-To find vouchers that MySQL does not know, the audit searches all keys of Redis for journals. --voucher avoids that
-search.
+To find vouchers that MySQL does not know, the audit searches all keys of Redis. With --voucher, it does not search.
 
 The oversell risk is the number of units that Redis offers beyond the stock in MySQL. Orders in flight and dead letters
 count as written. The number in the table is exact only while nothing changes. A sentence below the table names an
-oversell risk only if neither stock has changed between two readings. The number is negative after orders that MySQL
-refused for lack of stock are released. To avoid false alarms in a busy sale, the audit fails only because of certain
-units: those of vouchers that lua/admit.lua sells, without the units of orders that are in no journal.";
+oversell risk only if neither stock has changed between two readings. The risk is negative after the release of orders
+that MySQL refused for lack of stock. The audit fails only for the units of vouchers that lua/admit.lua sells. It does
+not count the units of orders that are in no journal.";
 
 /// The arguments of `tidegate audit`.
 #[derive(Args, Debug)]
@@ -72,7 +72,7 @@ pub struct AuditArgs {
 struct Audit {
     holds: bool,
     failures: Vec<String>,
-    /// When lost orders were admitted, and the commands that restore them.
+    /// For each voucher with lost orders: when these orders were admitted, and the commands that restore them.
     repairs: Vec<String>,
     took_ms: u128,
     #[serde(flatten)]
@@ -85,9 +85,9 @@ struct Whole {
     all_partitions: Vec<String>,
     /// The partitions that gave no answer.
     unknown: Vec<String>,
-    /// Whether the audit passed. None: some partitions gave no answer, and nothing is wrong in the others.
+    /// Whether the audit passed. None: some partitions gave no answer, and the audit of all other partitions passed.
     holds: Option<bool>,
-    /// The orders of the partitions that gave an answer.
+    /// The number of admitted orders in the partitions that gave an answer.
     admitted: u64,
     /// The failures, each with the tag of its partition.
     failures: Vec<String>,
@@ -144,16 +144,16 @@ impl Whole {
         let away = names(&self.unknown);
         let unknown = match self.unknown.len() {
             0 => String::new(),
-            _ => format!("\nUNKNOWN: the orders in {away}, which gave no answer."),
+            _ => format!("\nUNKNOWN: the orders in {away}, because Redis gave no answer."),
         };
         match self.holds {
             Some(true) => {
                 format!(
-                    "All {all} partitions hold: {orders} that Redis knows, none lost, none doubled, nothing oversold."
+                    "All {all} partitions hold: {orders} that Redis knows, no order lost or doubled, no unit oversold."
                 )
             }
             None => format!(
-                "All {all} partitions: UNKNOWN. {away} gave no answer; nothing is wrong in the others, which hold {orders}."
+                "All {all} partitions: UNKNOWN. {away} gave no answer. The other partitions hold, with {orders}."
             ),
             Some(false) => {
                 let lines: Vec<String> =
@@ -173,7 +173,7 @@ async fn audit_one(stores: &Stores, args: &AuditArgs) -> anyhow::Result<(Exit, O
     let report = audit(&comparison, &job).await?;
     if let Some(voucher) = args.voucher.filter(|_| report.vouchers.iter().all(VoucherAudit::is_unknown)) {
         print_note(&format!(
-            "voucher {voucher} is unknown: MySQL has no row of it, and Redis has admitted no order for it"
+            "voucher {voucher} is unknown: MySQL has no row of this voucher, and Redis has admitted no order for it"
         ));
         return Ok((Exit::No, None));
     }
@@ -189,7 +189,7 @@ fn render(audit: &Audit) -> String {
     format!("{}\n\n{}\n({:.1} s)", text(&audit.report), verdict(audit), audit.took_ms as f64 / 1000.0)
 }
 
-/// The tables, one row for each voucher: the places of its orders, then its units, then the states of its orders.
+/// The tables of an audit, with one row for each voucher: counts of its orders, its units, and its orders by status.
 fn text(report: &AuditReport) -> String {
     let mut orders =
         table(&["voucher", "admitted", "written", "released", "dead", "in flight", "lost", "wrong"]);
@@ -204,15 +204,15 @@ fn text(report: &AuditReport) -> String {
     let unknown: u64 = report.vouchers.iter().map(|voucher| voucher.rows.unknown_orders).sum();
     if unknown > 0 {
         parts.push(format!(
-            "MySQL holds {} that Redis does not know: taken over, trimmed without a journal, or lost by Redis. After a \
-             failover or a restart, `tidegate reconcile` says which.",
+            "MySQL holds {} that Redis does not know: written by another program, or deleted or lost by Redis. \
+             After a failover or a restart of Redis, run `tidegate reconcile` to find lost orders.",
             counted(unknown, "order")
         ));
     }
     let others: u64 = report.vouchers.iter().map(|voucher| voucher.offences.other_differences).sum();
     if others > 0 {
         parts.push(format!(
-            "The stores have {}. Nothing is lost or doubled by that: `tidegate reconcile` shows what differs.",
+            "Redis and MySQL have {}. No order is lost or doubled. To see the differences: `tidegate reconcile`.",
             counted(others, "other difference")
         ));
     }
@@ -236,15 +236,15 @@ fn no_orders(report: &AuditReport) -> Vec<String> {
         let no_orders = (no_orders > 0).then(|| format!(", {no_orders} with too few fields for an order"));
         let no_orders = no_orders.unwrap_or_default();
         parts.push(format!(
-            "Unreadable entries: {total} ({dead} dead, {in_flight} in flight{no_orders}, {lost} lost)"
+            "Entries that are no orders: {total} ({dead} dead, {in_flight} in flight{no_orders}, {lost} lost)"
         ));
     }
     if let Some(error) = &report.misnamed.error {
         let entries = report.misnamed.entries;
         let are = if entries == 1 { "is" } else { "are" };
         parts.push(format!(
-            "{} {are} no order by the names in [fields]: {error}. Set the right names for workers and commands, restart \
-             the workers, and audit again. For entries that were buried: tidegate dead requeue --reason missing_field",
+            "{} {are} no order according to the field names in [fields]: {error}. Correct these names for workers and commands, \
+             restart the workers, and audit again. If entries became dead letters: tidegate dead requeue --reason missing_field",
             counted(entries, "entry")
         ));
     }
@@ -259,15 +259,15 @@ fn cancelled(audit: &VoucherAudit) -> Vec<String> {
         let orders = counted(half_cancelled.total, "order");
         let (are, ids) = if half_cancelled.total == 1 { ("is", "id") } else { ("are", "ids") };
         parts.push(format!(
-            "Of voucher {voucher}, {orders} {are} cancelled in MySQL and not released to Redis ({ids} {half_cancelled}). \
-             `tidegate order show` names the letter of each; `tidegate dead cancel LETTER` releases it."
+            "Of voucher {voucher}, {orders} {are} cancelled in MySQL and not released in Redis ({ids} {half_cancelled}). \
+             `tidegate order show ORDER` prints the dead letter; `tidegate dead cancel LETTER` releases the order."
         ));
     }
     if kept.total > 0 {
         parts.push(format!(
-            "Of voucher {voucher}, orders that are cancelled in MySQL and still admitted in its journal: {kept}. \
-             A service that cancels without lua/release.lua leaves them so; otherwise a command was killed, and Redis keeps \
-             their units and users. `tidegate order show ORDER` prints the command for each."
+            "Orders of voucher {voucher} that are cancelled in MySQL and not released in Redis: {kept}. Either a service \
+             cancelled them without lua/release.lua, or a command was killed. Redis still counts their units as sold. \
+             To release an order, type the command that `tidegate order show ORDER` prints."
         ));
     }
     parts
@@ -278,14 +278,14 @@ fn verdict(audit: &Audit) -> String {
     if audit.holds {
         let admitted: u64 = audit.report.vouchers.iter().map(|voucher| voucher.orders.admitted).sum();
         let orders = counted(admitted, "admitted order");
-        return format!("It holds: {orders} that Redis knows, none lost, none doubled, nothing oversold.");
+        return format!("It holds: {orders} that Redis knows, no order lost or doubled, no unit oversold.");
     }
     let lines: Vec<String> = audit.failures.iter().map(|failure| format!("  - {failure}")).collect();
     let repairs: String = audit.repairs.iter().map(|repair| format!("{repair}\n")).collect();
     format!("{repairs}It does NOT hold:\n{}", lines.join("\n"))
 }
 
-/// When the lost orders of a voucher were admitted, and the command that writes those that the stream still holds.
+/// The text about the lost orders of a voucher: when they were admitted, and the commands that restore them.
 fn repair(audit: &VoucherAudit) -> Option<String> {
     let (voucher, lost) = (audit.voucher, &audit.offences.lost);
     let LostSpan { from_ms, to_ms, in_stream, entries } = lost.span?;
@@ -295,13 +295,13 @@ fn repair(audit: &VoucherAudit) -> Option<String> {
     let gone = lost.orders.total.saturating_sub(in_stream);
     let gone = (gone > 0).then(|| {
         let gone = counted(gone, "lost order");
-        format!("The stream has no entry of {gone}: tidegate order show ORDER prints the command that appends each again")
+        format!("The stream has no entry of {gone}. To append it again, type what tidegate order show ORDER prints")
     });
     let again = entries.map(|(first, last)| {
         format!(
-            "The stream still holds {} of them, which can be run again. To see the outcome first: \
+            "The stream still holds the entries of {}. To see what writing them again would do: \
              tidegate replay --voucher {voucher} --from {first} --to {last} --dry-run",
-            counted(in_stream, "order")
+            counted(in_stream, "lost order")
         )
     });
     Some([Some(when), again, gone].into_iter().flatten().collect::<Vec<_>>().join("\n  "))
@@ -317,7 +317,7 @@ fn order_counts(audit: &VoucherAudit) -> Vec<String> {
     [voucher.to_string()].into_iter().chain(counts.map(|count| count.to_string())).collect()
 }
 
-/// The states of the orders in MySQL, with a total if there are several vouchers.
+/// The table of orders by their status in MySQL, with a total if there are several vouchers.
 fn states(report: &AuditReport) -> String {
     let mut states =
         table(&["voucher", "unpaid", "paid", "used", "refunding", "cancelled", "refunded", "contradictory"]);

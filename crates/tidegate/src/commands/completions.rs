@@ -18,7 +18,7 @@ pub struct CompletionsArgs {
     shell: Shell,
 }
 
-/// Prints the script for the whole `program`.
+/// Prints a shell completion script for all commands of `program`.
 ///
 /// # Errors
 /// When stdout cannot be written to.

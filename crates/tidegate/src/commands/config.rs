@@ -18,7 +18,7 @@ pub struct ConfigCommandArgs {
     output: OutputArgs,
 }
 
-/// Prints the configuration. It was checked before: a wrong one ends with its problems and exit code 2.
+/// Prints the configuration, which `main` has already checked.
 ///
 /// # Errors
 /// When stdout cannot be written to.

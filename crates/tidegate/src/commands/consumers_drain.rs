@@ -15,7 +15,7 @@ use tidegate_operations::{
 
 use crate::{exit::Exit, operator::ChangeArgs, scope::PartitionCommand, times};
 
-/// The default time that a removal waits.
+/// The default time that `--remove` waits until workers have taken the entries.
 const REMOVAL_WAIT: Duration = Duration::from_mins(2);
 
 const EXAMPLES: &str = "\
@@ -24,24 +24,24 @@ Examples:
   tidegate consumers drain --dead --wait 1m --yes
   tidegate consumers drain shop-7-0 shop-7-1 --remove
 
-Workers claim entries that were untouched for worker.claim_idle_ms. This command makes the entries claimable now: the
-next scan of any lane takes them, within worker.claim_every_ms. Until then, they belong to their old consumer. The
-command counts no failure and no delivery. Nothing is lost if no living worker reads the stream.
+Workers claim entries that were untouched for worker.claim_idle_ms. This command makes the entries claimable now: any
+worker takes them within worker.claim_every_ms. Until then, the entries stay with their old consumer. Nothing is lost,
+even if no living worker reads the stream.
 
-An entry that was in progress less than worker.lock_lease_ms ago is skipped, because the locks of its worker may still
-be held. Run the command again later. This does not apply to entries that were set aside.
+An entry that was delivered less than worker.lock_lease_ms ago is skipped, because its worker may still hold the locks.
+Run the command again later. Entries that a worker left pending to retry them later (set aside) are not skipped.
 
-A consumer whose process is alive is refused: it is working on its entries, or retries them. With --force, its entries
-are made claimable anyway. Use it for a lane that hangs, or that a restart with fewer lanes has left behind. The entries
-that such a lane has in progress are handled twice, but no order is written twice. --force needs names, and cannot be
-combined with --remove. Write -- before a name that begins with a hyphen.
+A consumer is a lane (loop) of a worker. If its process is alive, the command does not change it. With --force, it makes
+the entries claimable anyway. Use --force for a lane that hangs, or that no process runs after a restart with fewer
+lanes. Entries that a hanging lane has in progress are handled twice, but no order is written twice. --force needs
+names, and cannot be combined with --remove. Write -- before a name that begins with a hyphen.
 
---wait waits until all entries were taken, and exits with 1 if they were not. Ctrl-C ends it with 6.
+With --wait, the command exits with 1 if workers have not taken all entries in time. Ctrl-C ends the command with 6.
 
-With --remove, the command waits until workers have taken the entries. Then it removes each consumer in one step, which
-checks again that the consumer is dead and holds nothing. If entries are pending and no living worker reads the stream,
-nothing is done: start a worker. If a consumer could not be removed within --wait, it stays, nothing is lost, and the
-exit code is 1. Workers remove dead, empty consumers by themselves after an hour.";
+With --remove, the command waits until workers have taken the entries. Then it removes each consumer that is still dead
+and holds no entry. If entries are pending and no living worker reads the stream, the command removes nothing: start a
+worker. If a consumer cannot be removed within --wait, it stays, no entry is lost, and the command exits with 1. After
+an hour, workers remove dead consumers without entries by themselves.";
 
 /// The arguments of `tidegate consumers drain`.
 #[derive(Args, Debug)]
@@ -53,13 +53,13 @@ pub struct ConsumersDrainArgs {
     /// Drain all consumers whose process has no heartbeat
     #[arg(long)]
     dead: bool,
-    /// Also drain consumers whose process is alive, and entries that were delivered a moment ago
+    /// Also drain consumers whose process is alive, and entries delivered less than worker.lock_lease_ms ago
     #[arg(long, requires = "names", conflicts_with = "remove")]
     force: bool,
-    /// Remove the consumers once workers have taken their entries
+    /// Remove each dead consumer after workers have taken all its entries
     #[arg(long)]
     remove: bool,
-    /// How long to wait until workers have taken the entries, such as 1m. Default: no wait; with --remove, 2m
+    /// The longest time to wait until workers have taken the entries, such as 1m. Default: 0s, or 2m with --remove
     #[arg(long, value_name = "SPAN", value_parser = times::parse_span)]
     wait: Option<Duration>,
     #[command(flatten)]

@@ -16,8 +16,8 @@ Examples:
   tidegate consumers list
   tidegate consumers list --json | jq '.consumers[] | select(.alive | not) | .name'
 
-A consumer is a lane of a worker: shop-7-1 is lane 1 of process shop-7. A process is alive while it renews its heartbeat
-(worker.heartbeat_ttl_ms). Consumers of other programs have no heartbeat, and count as gone.";
+A consumer is a loop (lane) of a worker: shop-7-1 is lane 1 of process shop-7. A process is alive while its heartbeat is
+no older than worker.heartbeat_ttl_ms. Consumers of other programs have no heartbeat, so the list shows them as gone.";
 
 /// The arguments of `tidegate consumers list`.
 #[derive(Args, Debug)]

@@ -21,12 +21,12 @@ Examples:
   tidegate doctor --json | jq '.findings[] | select(.level != \"ok\")'
 
 Checks the servers, vouchers that MySQL sells and Redis does not know, and entries that wait for too long. It does not
-check orders: use tidegate audit. A large journal that it does not read, or workers that it cannot see, are reported as
-`not read`, not as ok. It changes nothing. Exits with 1 if it found an error; with only warnings, it exits with 0.";
+check orders: use tidegate audit. A check that skips a large journal, or cannot see workers, reports `not read` instead
+of `ok`. The doctor changes nothing. Exits with 1 if it found an error; with only warnings, it exits with 0.";
 
-/// The verdict if nothing is wrong. The doctor does not count orders.
+/// The verdict if the doctor finds no problem. The doctor does not count orders.
 const WELL: &str =
-    "The servers are set up well, and nothing waits for long. Whether all orders are there: tidegate audit";
+    "No problem was found, and no entry waits for too long. To check all orders: tidegate audit";
 
 /// The arguments of `tidegate doctor`.
 #[derive(Args, Debug)]

@@ -20,16 +20,16 @@ Examples:
   tidegate export --from -2h --to now --voucher 7 | gzip > orders.jsonl.gz
   tidegate export --from 1763632800000-0 --to 1763636399999-5 --user 1001
 
-Writes one entry a line, as the stream holds it, acknowledged or not:
+Writes one entry a line, whether acknowledged or not, with all its fields:
   {\"entry\":\"1763632800000-0\",\"fields\":[[\"userId\",\"1001\"],[\"voucherId\",\"7\"],[\"id\",\"693106606080001\"]]}
 A name or value that is not UTF-8 is written as {\"base64\":\"//4=\"}. Entries that are no orders are written, too. In a
 system with partitions, the entries of all partitions are sorted by their ids, each with its \"partition\".
 
-tidegate replay --file runs the entries. The export changes nothing in Redis, and never overwrites a file. If there is
-nothing to write, it creates no file. It stops at the last entry that exists now, even if --to is later.
+tidegate replay --file writes the orders of the file to MySQL. The export changes nothing in Redis, and never overwrites
+a file. If no entry is selected, it creates no file. It stops at the last entry that exists now, even if --to is later.
 
 On Ctrl-C, the command completes the current line, prints how to continue, and exits with 6. A second Ctrl-C ends it at
-once. With --out, it prints a report; with --json, as JSON.";
+once. With --out, it prints a report. With --out and --json, the report is JSON.";
 
 /// The arguments of `tidegate export`.
 #[derive(Args, Debug)]
@@ -39,7 +39,7 @@ pub struct ExportArgs {
     /// milliseconds
     #[arg(long, value_name = "TIME|ID", value_parser = times::parse_point, allow_hyphen_values = true)]
     from: Point,
-    /// The last entry, in the same formats; for a whole day, give the date of the next day
+    /// The last entry, in the same formats as --from; for a whole day, give the date of the next day
     #[arg(long, value_name = "TIME|ID", value_parser = times::parse_point, allow_hyphen_values = true)]
     to: Point,
     #[command(flatten)]

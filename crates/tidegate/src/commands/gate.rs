@@ -1,4 +1,4 @@
-//! The command `tidegate gate`: the gate over HTTP.
+//! The command `tidegate gate`: the process that admits orders for HTTP clients.
 
 use std::sync::Arc;
 
@@ -16,23 +16,23 @@ Examples:
   tidegate gate --set gate.listen=127.0.0.1:8434
   curl -i http://127.0.0.1:8434/orders -H 'Content-Type: application/json' -d '{\"voucherId\": \"7\", \"userId\": \"1001\"}'
 
-For applications that have no Redis client, or do not want scripts of their own: POST /orders places an order, as
-tidegate admit does. See docs/http-gate.md. While Redis is away, the gate waits for it and answers requests with an
-error.
+For applications that have no Redis client, or do not run Redis scripts themselves: POST /orders places an order, as
+tidegate admit does. See docs/http-gate.md. While Redis cannot be reached, the gate keeps running and answers requests
+with an error.
 
 On SIGTERM or SIGINT, the gate still accepts requests for gate.leave_ms, while /readyz answers 503. It answers the
-requests in progress, then it exits with 0. A second signal, or worker.stop_deadline_ms with unanswered requests, ends
-it with 4: clients may send these requests again with the same order id.";
+requests in progress, then it exits with 0. After a second signal, or if requests are still unanswered after
+worker.stop_deadline_ms, it exits with 4. Clients may then send unanswered requests again with the same order id.";
 
 /// The arguments of `tidegate gate`.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct GateArgs {}
 
-/// Serves requests until SIGTERM or SIGINT.
+/// Runs the gate: serves HTTP requests until SIGTERM or SIGINT.
 ///
 /// # Errors
-/// When it cannot listen.
+/// When the gate cannot listen on its address.
 pub async fn run(settings: &Settings, _args: &GateArgs) -> anyhow::Result<Exit> {
     let mut signals = Signals::listen()?;
     let stop = CancellationToken::new();
@@ -44,13 +44,13 @@ pub async fn run(settings: &Settings, _args: &GateArgs) -> anyhow::Result<Exit> 
     tokio::select! {
         ended = &mut serving => ended.map(exit),
         name = signals.next() => {
-            tracing::info!(signal = name, "stopping: requests in progress are answered first");
+            tracing::info!(signal = name, "stopping: the gate answers the requests in progress first");
             stop.cancel();
             service::tell_stopping();
             tokio::select! {
                 ended = serving => ended.map(exit),
                 name = signals.next() => {
-                    tracing::warn!(signal = name, "second signal: exit now");
+                    tracing::warn!(signal = name, "second signal: the gate exits now");
                     Ok(Exit::DeadlinePassed)
                 }
             }

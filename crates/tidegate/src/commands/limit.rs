@@ -13,7 +13,7 @@ use tidegate_orders::{CampaignId, VoucherId, limits::LimitOwner};
 
 use crate::operator::{PlanText, ReportText};
 
-/// The owner of the limits.
+/// The arguments that say whose limits are meant: a voucher or a campaign.
 #[derive(Args, Clone, Copy, Debug)]
 #[group(required = true, multiple = false)]
 pub struct OwnerArgs {
@@ -30,7 +30,7 @@ impl OwnerArgs {
         self.voucher.map(LimitOwner::Voucher).or(self.campaign.map(LimitOwner::Campaign))
     }
 
-    /// The stores of the partition that the vouchers are in.
+    /// The stores of the partition that holds the voucher or the campaign, and the voucher or the campaign itself.
     ///
     /// # Errors
     /// When MySQL does not know the partition of a campaign.
@@ -47,7 +47,7 @@ impl OwnerArgs {
     }
 }
 
-/// A limit in words, such as `days: at most 3 orders and 4 units a day (UTC+08:00) by phone`.
+/// The text of a limit, such as `days: at most 3 orders and 4 units a day (UTC+08:00) by phone`.
 fn rule_text(rule: &ShownRule) -> String {
     let by = match rule.subject.as_str() {
         "*" => "in all".to_owned(),
@@ -56,7 +56,7 @@ fn rule_text(rule: &ShownRule) -> String {
     let name = &rule.name;
     if let Some(rate) = &rule.rate {
         let burst = rule.orders.unwrap_or(1);
-        return format!("{name}: at most {rate} {by}, {burst} at once after a rest");
+        return format!("{name}: at most {rate} {by}, {burst} at once after a time without orders");
     }
     let orders = rule.orders.map(|most| tidegate_compare::text::counted(most, "order"));
     let units = rule.units.map(|most| tidegate_compare::text::counted(most, "unit"));
@@ -75,7 +75,7 @@ fn offset_text(offset_s: i32) -> String {
     format!("UTC{sign}{:02}:{:02}", minutes / 60, minutes % 60)
 }
 
-/// The limits, one a line, each after a line break.
+/// The text of several limits, each in its own line after a line break.
 pub fn rules_text(rules: &[ShownRule]) -> String {
     rules.iter().map(|rule| format!("\n  {}", rule_text(rule))).collect()
 }
@@ -83,8 +83,8 @@ pub fn rules_text(rules: &[ShownRule]) -> String {
 /// A hint about limits on the orders of a user.
 fn slots_hint(slots: bool) -> &'static str {
     if slots {
-        "\nA user may hold several orders, each in a slot of its own. There are 31 slots: a user whose orders fill all of them \
-         cannot place another one, whatever the limits allow"
+        "\nA user may have at most 31 live orders (not cancelled or refunded) for the voucher, even if the \
+         limits allow more"
     } else {
         ""
     }
@@ -106,17 +106,19 @@ fn text(change: &LimitChange) -> String {
             format!("after this change, {limits}{}", refused.unwrap_or_default())
         }
         LimitOutcome::WouldComplete => {
-            format!("MySQL already has the change, and it would be written to Redis; {limits}")
+            format!(
+                "MySQL already has the change, and this command would write the change to Redis; {limits}"
+            )
         }
         LimitOutcome::AsItWas => format!("nothing to change; {limits}"),
         LimitOutcome::Changed => format!("{limits}{}", slots_hint(change.slots)),
     }
 }
 
-/// The callers that the new limit refuses and the old ones did not.
+/// The line about callers that the new limit refuses and the old limits did not refuse.
 fn refused_from_now_on(change: &LimitChange) -> Option<String> {
     let refused = &change.refused_from_now_on;
-    (!refused.is_empty()).then(|| format!("refused from now on: {}", refused.join("; ")))
+    (!refused.is_empty()).then(|| format!("callers that are refused from now on: {}", refused.join("; ")))
 }
 
 impl PlanText for LimitChange {

@@ -1,4 +1,5 @@
-//! The output of the exports: where the lines go, the report, and the command to continue.
+//! The output of `tidegate export` and `tidegate dead export`: the target of the lines, the report, and the command to
+//! continue.
 
 use std::{
     io::{self, IsTerminal},
@@ -23,7 +24,7 @@ use crate::{
     selection, times,
 };
 
-/// The output of an export.
+/// The arguments for the output of an export.
 #[derive(Args, Clone, Debug)]
 pub struct LinesArgs {
     /// Write to this file, which must not exist; stdout by default
@@ -33,7 +34,8 @@ pub struct LinesArgs {
     output: OutputArgs,
 }
 
-/// Connects to all partitions. Without one of them, an export would silently lack orders.
+/// Connects to Redis in all partitions, or fails. If a partition were left out, its orders would be missing in the
+/// export without a warning.
 ///
 /// # Errors
 /// The partition that cannot be reached.
@@ -44,7 +46,7 @@ pub async fn connect(system: &System) -> anyhow::Result<Vec<(SystemSettings, Red
         let redis = match settings.partition().tag() {
             None => redis?,
             Some(tag) => redis.with_context(|| {
-                format!("Partition {{{tag}}} gives no answer; --partition TAG exports the others one by one")
+                format!("Partition {{{tag}}} gives no answer; to export another partition alone, add --partition TAG")
             })?,
         };
         connected.push((settings.clone(), redis));
@@ -102,10 +104,10 @@ impl ReportText for ExportReport {
     }
 }
 
-/// A note that nothing is selected.
+/// A note that no entry or letter is selected.
 fn nothing_of(exported: &ExportSelection) -> String {
     let ExportSelection::Entries(EntrySelection { first, last, filter }) = exported else {
-        return "no letter is selected".to_owned();
+        return "no dead letter is selected".to_owned();
     };
     let of = |what: &str, id: Option<String>| id.map(|id| format!(" of {what} {id}")).unwrap_or_default();
     let (voucher, user) = (filter.voucher.map(|id| id.to_string()), filter.user.map(|id| id.to_string()));
@@ -113,7 +115,7 @@ fn nothing_of(exported: &ExportSelection) -> String {
     format!("{between}{}{}", of("voucher", voucher), of("user", user))
 }
 
-/// The command that writes this export.
+/// The command line that would make this export again.
 pub fn typed(exported: &ExportSelection) -> CommandLine {
     match exported {
         ExportSelection::Entries(EntrySelection { first, last, filter: only }) => {

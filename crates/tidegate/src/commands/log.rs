@@ -22,7 +22,7 @@ use tidegate_operations::{
     operator_log::{CommandOutcome, LogLine, LogRequest, OperatorLog},
 };
 
-const FAILED: &str = "Failed to read the log";
+const FAILED: &str = "Failed to read the operator log";
 
 /// The time between two readings of the log.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -35,18 +35,18 @@ Examples:
   tidegate log --since 2026-11-20 --json | jq '.[] | select(.outcome == \"failed\")'
   tidegate log --follow
 
-A command that changes something writes two log lines: one when it begins, one when it ends. Only the second is shown.
-The first is shown if there is no second, because the command is still running or was killed. Outcomes: began, done,
-partly, refused, stopped (by a signal), failed. Counts of 0 appear only in --json.
+A command that changes something writes two log lines: one when it begins, one when it ends. Only the second line is
+shown. While a command is running, or if it was killed, the first line is shown. Outcomes: began, done, partly, refused,
+stopped (by a signal), failed. Counts of 0 appear only in --json.
 
-With --follow, the command prints each new line until Ctrl-C; with --json, one object a line. The log keeps about 10000
-lines.";
+With --follow, the command prints each new line until Ctrl-C. With --follow and --json, it prints one object a line. The
+log keeps about 10000 lines.";
 
 /// The arguments of `tidegate log`.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct LogArgs {
-    /// The number of commands to show, the newest; 20 by default, all with --since
+    /// The number of newest commands to show. Default: 20, or all commands with --since
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     last: Option<u64>,
     /// Show commands from this time on: RFC 3339, local time, -2h (two hours ago), Unix milliseconds or an entry id
@@ -74,7 +74,7 @@ impl SystemCommand for LogArgs {
     }
 }
 
-/// The log of a partition, and the first line to show.
+/// The operator log of a partition, and the first line to show.
 struct Opened {
     log: OperatorLog,
     from: Option<EntryId>,
@@ -96,7 +96,7 @@ impl Opened {
     }
 }
 
-/// The log of one partition that is followed, and whether an error was printed for it.
+/// The operator log of one partition that `--follow` reads, and whether an error was printed for the partition.
 struct Followed<'a> {
     settings: &'a SystemSettings,
     opened: Option<Opened>,
@@ -104,7 +104,7 @@ struct Followed<'a> {
 }
 
 impl Followed<'_> {
-    /// The lines that were added since the last reading.
+    /// Reads the log lines that were added since the last reading.
     async fn look(&mut self, args: &LogArgs) -> anyhow::Result<Vec<LogLine>> {
         let (opened, lines) = match self.opened.take() {
             Some(opened) => {
@@ -124,7 +124,7 @@ impl Followed<'_> {
     }
 }
 
-/// Prints the existing lines and then new ones, until the reader closes the pipe or the program is interrupted.
+/// Prints the existing log lines and then new lines, until the reader closes the pipe or a signal ends the program.
 async fn follow(system: &System, args: &LogArgs) -> anyhow::Result<Exit> {
     let followed = |settings| Followed { settings, opened: None, is_said_away: false };
     let mut all: Vec<Followed<'_>> = system.partitions().iter().map(followed).collect();
@@ -139,7 +139,7 @@ async fn follow(system: &System, args: &LogArgs) -> anyhow::Result<Exit> {
                     if !std::mem::replace(&mut one.is_said_away, true) {
                         let error = error_chain(&error);
                         print_note(&format!(
-                            "error: partition {partition}: {error}; its lines follow when it is back"
+                            "error: partition {partition}: {error}; its lines follow when Redis answers again"
                         ));
                     }
                     continue;
@@ -168,10 +168,10 @@ fn render(lines: &[LogLine]) -> String {
     for line in lines {
         table.add_row(cells(line));
     }
-    if lines.is_empty() { "The log is empty.".to_owned() } else { table.to_string() }
+    if lines.is_empty() { "The operator log is empty.".to_owned() } else { table.to_string() }
 }
 
-/// A count with its noun, such as `2 vouchers` or `1 voucher`; names are plurals. None: the count is 0.
+/// A count with its noun, such as `2 vouchers` or `1 voucher`; `name` is a plural. None: the count is 0.
 fn count_text(name: &str, count: &Json) -> Option<String> {
     match (count.as_u64(), count.as_bool()) {
         (Some(0), _) | (_, Some(false)) => None,

@@ -21,11 +21,11 @@ Examples:
   tidegate migrate
   tidegate migrate --yes     # in a script, for a database that holds the tutorial's tables
 
-Works on an empty database, and on one with the tutorial's tables and rows. Running it again does nothing. If rows do
-not fit, such as two live orders of one user, it lists them, changes nothing, and exits with 1. It asks before it
-changes a table that exists. You may run two migrations at once: the second waits for the first. In a replication group
-with several primaries, it runs at one of them only: at another one, it refuses and names the right one. For the
-reasons, see migrations/README.md.";
+Works on an empty database, and on a database with the tutorial's tables and rows. Running it again does nothing. If
+rows break a new rule, such as one live order for each user, it lists these rows, changes nothing, and exits with 1. It
+asks before it changes a table that exists. You may run two migrations at once: the second waits for the first. In a
+replication group with several primaries, it runs at only one primary. At another primary, it refuses and names the
+right one. For the reasons, see migrations/README.md.";
 
 /// The arguments of `tidegate migrate`.
 #[derive(Args, Debug)]
@@ -73,7 +73,7 @@ fn render(schema: &MigrationState) -> String {
     lines.extend(problems.iter().map(|problem| format!("  problem   {problem}")));
     lines.extend(other_unique_keys.iter().map(|key| {
         format!(
-            "  note      tb_voucher_order has the unique key {key}, which may refuse orders that ours allows"
+            "  note      tb_voucher_order has the unique key {key}: it may refuse orders that Tidegate admits"
         )
     }));
     lines.join("\n")
@@ -83,12 +83,12 @@ fn summary(schema: &MigrationState) -> String {
     let MigrationState { applied, missing, problems, .. } = schema;
     match (problems.len(), applied.len(), missing.len()) {
         (0, 0, 0) => "nothing to do, the schema is up to date".to_owned(),
-        (0, 0, missing) => format!("{} to be taken", counted(missing as u64, "step")),
-        (0, applied, _) => format!("{} taken, the schema is up to date", counted(applied as u64, "step")),
-        (_, 0, _) => "cannot be migrated as it is; nothing was changed".to_owned(),
+        (0, 0, missing) => format!("{} to do", counted(missing as u64, "step")),
+        (0, applied, _) => format!("{} done, the schema is up to date", counted(applied as u64, "step")),
+        (_, 0, _) => "cannot be migrated because of the problems below; nothing was changed".to_owned(),
         (_, applied, _) => {
             format!(
-                "stopped; {} taken before stay; run it again after fixing the cause",
+                "stopped after {}, which stay done; fix the cause, then migrate again",
                 counted(applied as u64, "step")
             )
         }

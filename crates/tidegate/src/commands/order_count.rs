@@ -21,8 +21,8 @@ Examples:
   tidegate order count --by day --days 31 --json | jq '.counts[] | {from_ms, orders}'
 
 The time of an order is the time inside its id (in UTC), if Tidegate made the id. By day and over all vouchers, the
-table also shows how many ids were handed out. An id without an order belongs to a refused caller, to an order that is
-in flight or dead, or to a lost order. tidegate audit tells which.";
+table also shows how many ids were created. An id without an order in MySQL belongs to a refused request, to an order
+that waits for workers, to a dead letter, or to a lost order. To find lost orders: tidegate audit.";
 
 /// The arguments of `tidegate order count`.
 #[derive(Args, Debug)]
@@ -34,7 +34,7 @@ pub struct OrderCountArgs {
     /// The number of days, up to and including today
     #[arg(long, value_name = "DAYS", default_value = "7", value_parser = clap::value_parser!(u16).range(1..=3660))]
     days: u16,
-    /// Only orders of this voucher
+    /// Count only orders of this voucher
     #[arg(long, value_name = "ID")]
     pub voucher: Option<VoucherId>,
     #[command(flatten)]
@@ -67,7 +67,7 @@ impl PartitionCommand for OrderCountArgs {
 
 fn text(counts: &OrderCountReport) -> String {
     if counts.counts.is_empty() {
-        return "no order and no id in this time".to_owned();
+        return "no order was placed and no order id was given out in this time".to_owned();
     }
     let mut table =
         table(&["from (UTC)", "orders", "units", "live", "refused", "ids given out", "without an order"]);
@@ -81,8 +81,8 @@ fn text(counts: &OrderCountReport) -> String {
     let behind = counts.counts.iter().filter(|of| of.is_counter_behind);
     let behind = behind.map(|of| {
         format!(
-            "\n{}: there are more orders than ids that were given out. A failover set the counter back, or producers make ids of \
-             their own. If a failover did, compare both stores: tidegate reconcile",
+            "\n{}: there are more orders than ids that were given out. A failover set the counter back, or producers make \
+             their own ids. After a failover, compare both stores: tidegate reconcile",
             times::utc_whole(of.from_ms)
         )
     });

@@ -29,16 +29,16 @@ use crate::{
     times,
 };
 
-/// The default time that the command waits.
+/// The default time that the command waits until workers have recorded the events.
 const WAIT: Duration = Duration::from_secs(30);
 pub const WAIT_TEXT: &str = "30s";
 
-/// The kinds that can be typed, and the meaning of each. `expired` is not among them: only the program itself appends
-/// it.
+/// The event kinds that operators can type, each with its help text. `expired` is missing, because only Tidegate
+/// appends it.
 const KINDS: [(EventKind, &str); 6] = [
     (
         EventKind::Paid,
-        "The order was paid. A second payment (another ref), or a payment for an order that cannot be paid, has to be refunded",
+        "The order was paid. A second payment, or a payment of an order that has ended, has to be refunded",
     ),
     (
         EventKind::Cancelled,
@@ -50,7 +50,7 @@ const KINDS: [(EventKind, &str); 6] = [
         EventKind::Refunded,
         "The payment was refunded: the units of the order are on sale again, and its user may buy again",
     ),
-    (EventKind::RefundFailed, "The payment could not be refunded: the order is paid again"),
+    (EventKind::RefundFailed, "The refund failed: the status of the order returns to paid"),
 ];
 
 /// The usage line, in the order of the words: clap would name the group of `ORDER` and `--file` before `KIND`.
@@ -63,13 +63,13 @@ Examples:
   tidegate order event cancelled 693106606080001 --reason by_phone --dry-run
   tidegate order event refunded 693106606080001 --payment pay-8813 --ref refund-18
 
-Appends the event to the stream and waits until a worker has recorded it. Exits with 1 if the event was rejected, if it
-is a payment that has to be refunded, or if it was not recorded within --for. An event that was not recorded in time
+Appends the event to the stream and waits until a worker has recorded it. Exits with 1 if workers rejected the event, if
+a payment has to be refunded, or if the event was not recorded within --for. An event that was not recorded in time
 stays in the stream, and workers record it later. If MySQL does not know the order, give --user and --voucher.
 
 Two events with the same --ref are the same event: you may run the command again, and nothing changes twice. Each line
-of --file is ORDER or ORDER,REF; for a refund also ORDER,REF,PAYMENT. If one line cannot be appended, no line is. Ctrl-C
-ends the command with 6; it then prints which events are in the stream.";
+of --file is ORDER or ORDER,REF; for a refund also ORDER,REF,PAYMENT. If the event of one line cannot be appended, the
+command appends no event. Ctrl-C ends the command with 6, and it prints which events are in the stream.";
 
 /// The arguments of `tidegate order event`.
 #[derive(Args, Debug)]
@@ -84,10 +84,10 @@ pub struct OrderEventArgs {
     /// A file with one order a line: ORDER or ORDER,REF; for refunds also ORDER,REF,PAYMENT
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// Start at this line of the file
+    /// Start at this line of the file; line 1 is the first
     #[arg(long, value_name = "NUMBER", default_value_t = 1, requires = "file", value_parser = clap::value_parser!(u64).range(1..))]
     from_line: u64,
-    /// Your own id of the event: an event with the same ref is recorded once
+    /// Your own id of the event (ref): of several events with the same ref, workers record only the first
     #[arg(long = "ref", value_name = "REF", conflicts_with = "file")]
     reference: Option<EventText>,
     /// The reason, in one word
@@ -102,7 +102,7 @@ pub struct OrderEventArgs {
     /// How long to wait until the events are recorded
     #[arg(long = "for", value_name = "SPAN", value_parser = times::parse_span, default_value = WAIT_TEXT)]
     wait: Duration,
-    /// For a refund: the ref of the payment that is refunded; required if the order was paid more than once
+    /// For a refund: the --ref of the payment that is refunded; required if the order was paid more than once
     #[arg(long, value_name = "REF")]
     payment: Option<EventText>,
     #[command(flatten)]
@@ -132,7 +132,7 @@ impl SystemCommand for OrderEventArgs {
     /// Appends the events, and waits until workers have recorded them.
     async fn run(&self, system: &System) -> anyhow::Result<Exit> {
         if self.payment.is_some() && !self.kind.is_refund() {
-            let wrong = "--payment belongs to refunds: refunding, refunded and refund_failed";
+            let wrong = "--payment can be used only with the kinds refunding, refunded and refund_failed";
             return Err(WrongUsage(wrong.to_owned()).into());
         }
         send(system, self.request(), &self.change).await
@@ -153,8 +153,8 @@ async fn send(system: &System, request: OrderEventRequest, change: &ChangeArgs) 
     run_in(&stores, &events, (plan, request), change).await
 }
 
-/// Appends each order of a file in its own partition. All orders are checked first: if one of them cannot be appended,
-/// none is.
+/// Appends the event of each order in a file to the partition of the order. All orders are checked first: if one event
+/// cannot be appended, no event is appended.
 async fn send_everywhere(
     system: &System,
     request: OrderEventRequest,

@@ -28,12 +28,11 @@ Examples:
   tidegate order find --voucher 7 --open
   tidegate order find --voucher 7 --limit 20 --json | jq -r .orders[].order
 
-Searches MySQL (orders and refusals), the buyers of vouchers, pending and unread entries, and the dead letters. Without
---voucher, it searches all keys of Redis for vouchers with buyers. It also searches the vouchers that have
-orders in MySQL, the highest ids first, even if a voucher has no row. `tidegate order show` shows all details of
-an order.
+Searches MySQL (orders and refusals), the lists of buyers in Redis, pending and unread entries, and the dead letters.
+Without --voucher, it searches the lists of buyers of all vouchers in Redis. It also searches the vouchers that have
+orders in MySQL, those with the highest ids first. `tidegate order show` shows all details of an order.
 
-Exits with 1 if nothing was found. It prints what it did not search.";
+Exits with 1 if it finds no order. If the search is incomplete, it prints what is missing.";
 
 /// The arguments of `tidegate order find`.
 #[derive(Args, Debug)]
@@ -45,25 +44,25 @@ pub struct OrderFindArgs {
     /// Find the orders for this voucher
     #[arg(long, value_name = "ID")]
     voucher: Option<VoucherId>,
-    /// Only open orders: undelivered, pending or dead
+    /// Find only orders that are not written: undelivered, pending, or dead letters
     #[arg(long)]
     open: bool,
-    /// At most this many orders, the newest first
+    /// The most orders to show, the newest first
     #[arg(long, value_name = "NUMBER", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=10_000))]
     limit: u16,
-    /// Search at most this many pending entries, this many unread entries and this many dead letters
+    /// The most entries to search in each of these: pending entries, unread entries, dead letters
     #[arg(long, value_name = "NUMBER", default_value_t = SCAN, value_parser = clap::value_parser!(u64).range(1..))]
     scan: u64,
     #[command(flatten)]
     output: OutputArgs,
 }
 
-/// The found orders, as they are printed as JSON.
+/// The found orders, as the command prints them as JSON.
 #[derive(Debug, Serialize)]
 struct FoundText {
     orders: Vec<FoundOrder>,
     buyer_of: Vec<VoucherId>,
-    /// The places that were not searched.
+    /// The sentences about data that was not searched.
     unsearched: Vec<String>,
 }
 
@@ -89,17 +88,17 @@ impl PartitionCommand for OrderFindArgs {
 
 fn left_out(what: SearchGap) -> String {
     let only_the_first =
-        |looked_at, noun| format!("only the first {} were searched", counted(looked_at, noun));
+        |looked_at, noun| format!("only the first {} of the stream were searched", counted(looked_at, noun));
     match what {
-        SearchGap::Orders => "there are more orders than --limit".to_owned(),
+        SearchGap::Orders => "more orders match than --limit shows".to_owned(),
         SearchGap::Vouchers => format!(
-            "some vouchers have orders in MySQL and no buyers in Redis: of these, only those among the \
-             {VOUCHER_LIMIT} with the highest ids were searched"
+            "of the vouchers with orders in MySQL and no buyers in Redis, only the {VOUCHER_LIMIT} with the \
+             highest ids were searched"
         ),
         SearchGap::Pending(looked_at) => only_the_first(looked_at, "pending entry"),
         SearchGap::Unread(looked_at) => only_the_first(looked_at, "unread entry"),
         SearchGap::Letters(looked_at) => {
-            format!("only the last {looked_at} dead letters were searched")
+            format!("only the newest {looked_at} dead letters were searched")
         }
     }
 }
@@ -142,7 +141,7 @@ fn render(found: &FoundText) -> String {
     });
     if !found.buyer_of.is_empty() {
         let vouchers: Vec<String> = found.buyer_of.iter().map(ToString::to_string).collect();
-        parts.push(format!("The user is among the buyers of {}.", vouchers.join(", ")));
+        parts.push(format!("The user is among the buyers of vouchers {} in Redis.", vouchers.join(", ")));
     }
     parts.extend(found.unsearched.iter().map(|what| format!("The search is incomplete: {what}.")));
     parts.join("\n\n")

@@ -25,12 +25,12 @@ Examples:
   tidegate order release-unpaid --voucher 7 --older-than 30m --dry-run
   tidegate order release-unpaid --voucher 7 --older-than 2h --reason not_paid_in_time --yes
 
-It selects every order of the voucher that holds units, is unpaid, and was written longer ago than --older-than, by
-MySQL's clock. Each gets the event expired: its units are on sale again, and its user may order again. An order whose
-payment is already in the stream stays unchanged.
+It selects every unpaid order of the voucher that holds units and was written longer ago than --older-than, by MySQL's
+clock. Each of these orders gets the event `expired`: its units are on sale again, and its user may order again. If the
+payment of an order is already in the stream, that order stays unchanged.
 
-You may run it again at any time. Exits with 1 if events were not recorded: they stay in the stream, and workers record
-them later. Ctrl-C ends it with 6 after the events in progress.";
+You may run it again at any time. Exits with 1 if events were not recorded in time: the events stay in the stream, and
+workers record them later. Ctrl-C ends the command with 6 after the events in progress.";
 
 /// The arguments of `tidegate order release-unpaid`.
 #[derive(Args, Debug)]
@@ -39,13 +39,13 @@ pub struct OrderReleaseUnpaidArgs {
     /// The voucher whose overdue orders expire
     #[arg(long, value_name = "ID")]
     pub voucher: VoucherId,
-    /// Orders that were written longer ago than this
+    /// Select orders that were written longer ago than this, such as 30m
     #[arg(long, value_name = "SPAN", value_parser = times::parse_span)]
     older_than: Duration,
     /// The reason, in one word
     #[arg(long, value_name = "WORD")]
     reason: Option<EventText>,
-    /// Give up if workers record no event for this long
+    /// Stop if workers have recorded no event for this time, such as 1m
     #[arg(long = "for", value_name = "SPAN", value_parser = times::parse_span, default_value = WAIT_TEXT)]
     wait: Duration,
     #[command(flatten)]
@@ -75,14 +75,14 @@ impl PlanText for ReleasePlan {
         let Self { voucher, until, orders, units, oldest, ref older_workers, .. } = *self;
         let until = times::utc_whole(until.as_millisecond());
         if orders == 0 {
-            return format!("voucher {voucher}: no unpaid order was written by {until}");
+            return format!("voucher {voucher}: no unpaid order was written before {until}");
         }
         if !older_workers.is_empty() {
             return self::older_workers(older_workers);
         }
         let oldest = oldest.map(|at| format!(", the oldest at {}", times::utc_whole(at.as_millisecond())));
         format!(
-            "voucher {voucher}: {} with {}, written by {until}{}, would end",
+            "voucher {voucher}: {} with {}, written before {until}{}, would be cancelled",
             counted(orders, "unpaid order"),
             counted(units, "unit"),
             oldest.unwrap_or_default()
@@ -94,7 +94,7 @@ impl ReportText for ReleaseReport {
     fn text(&self) -> String {
         let counts = self.counts();
         let mut lines = vec![format!(
-            "voucher {}: {} ended, {} released{}",
+            "voucher {}: {} cancelled, {} released{}",
             self.voucher,
             counted(counts.applied, "order"),
             counted(counts.units, "unit"),
@@ -102,10 +102,10 @@ impl ReportText for ReleaseReport {
         )];
         lines.extend(self.first().map(|sent: &SentEvent| told("expired", sent)));
         if self.is_cut_short() {
-            lines.push("Other orders got no event.".to_owned());
+            lines.push("The rest of the unpaid orders got no event.".to_owned());
         }
         if let Some(false) = self.workers_live {
-            lines.push("No living worker reads the stream: start one (tidegate worker).".to_owned());
+            lines.push("No living worker reads the stream: start a worker (tidegate worker).".to_owned());
         }
         lines.join("\n")
     }
@@ -117,7 +117,7 @@ impl ReportText for ReleaseReport {
     }
 }
 
-/// The other outcomes of the events.
+/// The text about the orders that did not expire: a count and a reason for each outcome.
 fn others(counts: &ReleaseCounts) -> String {
     let rejected = counts.rejected.iter().map(|(why, orders)| (*orders, why.replace('_', " ")));
     let open = [

@@ -32,7 +32,7 @@ use crate::{
     scope::SystemCommand,
 };
 
-/// The default number of entries to search in each stream.
+/// The default for the highest number of entries to search, in the stream of orders and in the stream of dead letters.
 pub const SCAN: u64 = 100_000;
 
 const EXAMPLES: &str = "\
@@ -41,17 +41,17 @@ Examples:
   tidegate order show 662196605998333958 --voucher 7
   tidegate order show 662196605998333958 --json | jq -r .fate.is
 
-Shows everything that MySQL, the journal, the stream, the pending list and the dead letters hold of the order, with
-times. Then it prints the state of the order in a sentence, and the commands to type next. States: written, cancelled,
-contradictory, refused, released, dead, undelivered, pending, lost, unsure, unknown.
+Shows all data of the order in MySQL, the journal (the Redis hash of all admissions of a voucher), the stream, the
+pending list and the dead letters. Then it prints the state of the order in a sentence, and the commands to type next.
+States: written, cancelled, contradictory, refused, released, dead, undelivered, pending, lost, unsure, unknown.
 
 An order id contains neither the voucher nor the entry. If MySQL and the dead letters do not know the id, the command
-searches the journals of the vouchers with the highest ids, and then all journals that Redis holds. It also searches the
-stream: around the time within the id, if `tidegate admit` made the id, and then from the end. --voucher, --user and
---entry avoid these searches. The command prints what it did not search. With partitions, it searches first the
-partition that the id names, and then all others.
+searches the journals of the vouchers with the highest ids, and then all journals in Redis. It also searches the stream:
+first around the time that the id contains, if `tidegate admit` made the id, and then from the end. --voucher, --user
+and --entry avoid these searches. The command prints what it did not search. In a system with partitions, it first
+searches the partition that the id names, and then all other partitions.
 
-Exits with 1 if nothing was found. If a store is away, it shows what it can and exits with 3.";
+Exits with 1 if it finds nothing of the order. If a store cannot be reached, it shows the rest and exits with 3.";
 
 /// The arguments of `tidegate order show`.
 #[derive(Args, Debug)]
@@ -69,14 +69,14 @@ pub struct OrderShowArgs {
     /// The entry of the order, if you know it
     #[arg(long, value_name = "ENTRY")]
     entry: Option<EntryArg>,
-    /// The most stream entries, and the most dead letters, to search
+    /// The most entries to search in the stream, and the most dead letters to search
     #[arg(long, value_name = "NUMBER", default_value_t = SCAN, value_parser = clap::value_parser!(u64).range(1..))]
     scan: u64,
     #[command(flatten)]
     output: OutputArgs,
 }
 
-/// The result, as it is printed as JSON.
+/// The records of an order and the conclusion, as the command prints them as JSON.
 #[derive(Serialize)]
 struct ShownOrder {
     order: OrderId,
@@ -86,19 +86,19 @@ struct ShownOrder {
     records: OrderRecords,
     #[serde(skip)]
     user: Option<UserId>,
-    /// A note about flags that the commands need in addition.
+    /// The note that names flags to add to the commands, such as a URL with a password.
     #[serde(skip)]
     note: Option<String>,
 }
 
-/// The conclusion from everything that was found.
+/// The status of an order, as it follows from all records, and the next steps.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct Conclusion {
     #[serde(rename = "is")]
     status: OrderStatus,
-    /// The state of the order and the next steps, in a sentence.
+    /// The sentences that explain the status of the order and the next steps.
     sentence: String,
-    /// The commands to type next.
+    /// The command lines that the operator can type next.
     commands: Vec<String>,
 }
 
@@ -126,8 +126,8 @@ impl SystemCommand for OrderShowArgs {
     }
 }
 
-/// Searches the likeliest partition, and all others if nothing is there. Returns the partition that has the order, or
-/// the likeliest one.
+/// Searches the likeliest partition. If no record is found there, searches all other partitions. Returns the partition
+/// that has the order, or the likeliest partition.
 async fn look_in<'a>(places: &OrderPartitions<'a>, query: OrderQuery) -> (&'a SystemSettings, OrderReport) {
     let progress = ProgressBar::new();
     let (first, others) = (places.all[0], &places.all[1..]);
@@ -156,7 +156,7 @@ async fn look_in<'a>(places: &OrderPartitions<'a>, query: OrderQuery) -> (&'a Sy
         return (own, found);
     }
     let all = counted(places.all.len() as u64, "partition");
-    let said = if report.records.search.errors.is_empty() { "knows" } else { "that answered knows" };
+    let said = if report.records.search.errors.is_empty() { "knows" } else { "that gave an answer knows" };
     print_note(&format!("none of the {all} {said} order {}", query.order));
     (first, report)
 }

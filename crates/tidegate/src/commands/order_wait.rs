@@ -27,21 +27,21 @@ Examples:
   tidegate order wait 693106606080001 --until paid --for 15m
   tidegate order wait 693106606080001 --for 0s --json | jq -r .state
 
-Queries MySQL, and Redis while MySQL does not know the order. --voucher names the journal to search. Without it, the
-journals of the 16 vouchers with the highest ids are searched. When it begins to wait, the command prints the place of the
-order in the queue, and an estimate of when its turn comes. It does not need the stream of results.
+Queries MySQL. While MySQL does not know the order, the command also queries Redis. Without --voucher, it searches only
+the journals (the Redis hashes of all admissions) of the 16 vouchers with the highest ids. When it begins to wait, it
+prints how many entries are before the order, and estimates when a worker will write the order.
 
 States: waiting, confirmed (written, not paid), paid, used, refunding, refunded, cancelled, expired, refused, released,
 dead, contradictory, unsure, unknown.
 
 Exit codes:
-  0   the order is written, or in a later state
-  1   nothing was found of the order by the end of the time
-  7   it was refused
-  8   it was cancelled, released or refunded
-  9   it has expired
-  10  it is a dead letter
-  11  it was still on its way at the end of the time
+  0   the order has reached the state of --until
+  1   when the time ended, no store knew the order
+  7   the order was refused
+  8   the order was cancelled, released or refunded
+  9   the order has expired
+  10  the order is a dead letter
+  11  when the time ended, the order was still waiting
 
 With --for 0s, the command checks once.";
 

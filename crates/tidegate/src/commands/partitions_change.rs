@@ -1,4 +1,4 @@
-//! The command `tidegate partitions change`: gives a system another list of partitions.
+//! The command `tidegate partitions change`: changes the list of partitions of a system.
 
 use clap::Args;
 use tidegate_compare::text::counted;
@@ -20,18 +20,18 @@ Examples:
   tidegate partitions change --to 3,1,0,11
   tidegate partitions change --to 3,1,0,11 --yes
 
-For a quiet hour. The command has four steps:
-  1. It pauses all sales: requests for orders get reply 7 (paused).
-  2. It waits until workers have written everything in the streams and have ended, and until all
+Run it in a quiet hour, because it pauses all sales. The command has four steps:
+  1. It pauses all sales: requests for orders get the reply 7 (paused).
+  2. It waits until workers have written all orders of the streams and have ended, and until all
      HTTP gates have stopped using the old list.
-  3. It moves the keys of vouchers that change their partition.
+  3. It moves the keys of each voucher whose partition changes.
   4. It opens the sales again.
 Gates load the new list by themselves. Keep the old list in stream.partitions until the command is done. Then give the
 new list to producers and workers, and start the workers.
 
-If the command is stopped or killed, run it again to continue. Until the streams are empty, you can give the change up:
-run it with the old list in --to. --to '' removes the partitions, if Redis is no cluster. Exits with 1 if something
-blocks the change, such as dead letters.";
+If the command is stopped or killed, run it again to continue. Until the streams are empty, you can cancel the change:
+run the command with the old list in --to. If Redis is no cluster, --to '' removes the partitions. Exits with 1 if a
+condition blocks the change, such as dead letters.";
 
 /// The arguments of `tidegate partitions change`.
 #[derive(Args, Debug)]
@@ -66,7 +66,7 @@ impl PlanText for ChangePlan {
         let (from, to) = (named_list(&self.from), named_list(&self.to));
         match self.outcome {
             PlannedChange::ChangedBefore => {
-                format!("the partitions are {to} already; nothing was changed")
+                format!("the partitions are already {to}; nothing was changed")
             }
             PlannedChange::Refused => {
                 let reason = self.reason.as_deref().unwrap_or_default();
@@ -74,13 +74,13 @@ impl PlanText for ChangePlan {
             }
             PlannedChange::WouldGiveUp => {
                 format!(
-                    "an unfinished change of the partitions would be given up: its sales would be opened, and {to} stays"
+                    "the unfinished change would be cancelled: all sales would open again, and the partitions stay {to}"
                 )
             }
             PlannedChange::WouldChange | PlannedChange::WouldGoOn => {
                 let began = if self.outcome == PlannedChange::WouldGoOn { ", which has begun" } else { "" };
                 format!(
-                    "the partitions would change from {from} to {to}{began}: {} closed meanwhile, {} moved; before that, \
+                    "the partitions would change from {from} to {to}{began}: {} would be paused, {} moved. First, \
                      workers write {}, {} end, and {} stop using the old list",
                     counted(self.vouchers, "sale"),
                     counted(self.moving, "sale"),
@@ -97,19 +97,19 @@ impl ReportText for ChangeReport {
     fn text(&self) -> String {
         let to = named_list(&self.to);
         let done = format!(
-            "{} closed, {} moved, {} opened",
+            "{} paused, {} moved, {} opened",
             counted(self.closed, "sale"),
             counted(self.moved, "sale"),
             counted(self.opened, "sale")
         );
         if !self.is_done {
-            return format!("the partitions are not changed to {to} yet: {done} by now; sales stay closed");
+            return format!("the partitions are not changed to {to} yet: {done} so far; sales stay paused");
         }
         if self.from == self.to {
             return format!("the partitions stay {to}: {done}");
         }
         format!(
-            "the partitions are {to}: {done}. Now set stream.partitions to that list for producers and workers, and start \
+            "the partitions are {to}: {done}. Now set stream.partitions to this list for producers and workers, and start \
              the workers"
         )
     }

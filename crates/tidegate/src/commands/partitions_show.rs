@@ -11,8 +11,8 @@ Examples:
   tidegate partitions show
   tidegate partitions show --json | jq 'select(.agrees | not) | .tag'
 
-Shows the partitions of the setting stream.partitions, even if Redis has another list of the system, or the list is
-being changed. Exits with 1 if a partition keeps another list than stream.partitions.";
+Shows the partitions of the setting stream.partitions, even if Redis has another list, or if the list is being changed.
+Exits with 1 if the list in Redis differs from stream.partitions.";
 
 /// The arguments of `tidegate partitions show`.
 #[derive(Args, Debug)]
@@ -23,7 +23,7 @@ pub struct PartitionsShowArgs {
 }
 
 impl PartitionCommand for PartitionsShowArgs {
-    /// Shows one partition.
+    /// Shows one partition: its list, and what it holds.
     async fn run(&self, stores: &Stores) -> anyhow::Result<Exit> {
         let settings = stores.settings();
         let redis = connect::redis_of_any_list(settings).await?;
@@ -44,7 +44,9 @@ fn text(view: &PartitionView) -> String {
             )
         }
         (Some(list), None) if view.agrees => format!("keeps the list {}", named_list(list)),
-        (Some(list), None) => format!("keeps ANOTHER list than stream.partitions: {}", named_list(list)),
+        (Some(list), None) => {
+            format!("stores ANOTHER list of partitions than stream.partitions: {}", named_list(list))
+        }
         (None, _) => "keeps no list".to_owned(),
     };
     let master = view.master.as_ref().map(|master| format!(", on {master}"));

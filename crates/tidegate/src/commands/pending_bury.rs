@@ -21,24 +21,24 @@ Examples:
   tidegate pending bury 1795174742858-0 --why 'crashes every worker' --dry-run
   tidegate pending bury --dead --crashes 3 --why 'three workers died of it' --yes
 
-Copies the entries to the dead letters and acknowledges them, each in one step. The letters get the reason by_operator
-(dead:reason), and the text of --why (dead:error). Nothing is released: until the letter is requeued or cancelled, the
-units stay taken and the user cannot order again.
+Copies each entry to the dead letters and acknowledges the entry, in one step. The letters get the reason by_operator
+(dead:reason), and the text of --why (dead:error). No units are released: until the letter is requeued or cancelled, its
+units stay taken, and its user cannot order again.
 
 Some entries stay, each with its reason:
   - entries of a consumer whose process is alive, because it may be writing them now: stop that
-    worker first, and bury the entries before another worker claims them
-  - orders that MySQL has written or refused already: any worker acknowledges them
-  - entries without payload
+    worker, and run this command again before another worker claims the entries
+  - entries of orders that are written or refused in MySQL: any worker acknowledges such entries
+  - entries whose payload was deleted
 
-Exits with 1 if any selected entry is left, also because of --limit. Ctrl-C ends the command with 6; run it again to
-continue.";
+Exits with 1 if any selected entry stays, or if more entries match than --limit. Ctrl-C ends the command with 6; run it
+again to continue.";
 
 /// The arguments of `tidegate pending bury`.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct PendingBuryArgs {
-    /// Ids of the entries to bury
+    /// The ids of the entries to move to the dead letters
     #[arg(value_name = "ENTRY", conflicts_with_all = ["consumer", "dead", "older_than", "set_aside", "crashes", "deliveries"])]
     pub entries: Vec<EntryArg>,
     #[command(flatten)]
@@ -63,11 +63,13 @@ impl PendingBuryArgs {
 
 fn reason(why: RetainedReason) -> &'static str {
     match why {
-        RetainedReason::InProgress => "its consumer is alive and may be writing it",
-        RetainedReason::Written => "its order is written; any worker acknowledges it",
-        RetainedReason::Refused => "its order was refused; any worker releases it and acknowledges it",
-        RetainedReason::Gone => "its payload is gone; any worker acknowledges it",
-        RetainedReason::NotPending => "it is not pending",
+        RetainedReason::InProgress => "its consumer is alive and may be writing the order",
+        RetainedReason::Written => "its order is written; any worker acknowledges the entry",
+        RetainedReason::Refused => {
+            "its order was refused; any worker releases the order and acknowledges the entry"
+        }
+        RetainedReason::Gone => "its payload was deleted; any worker acknowledges the entry",
+        RetainedReason::NotPending => "the entry is not pending",
     }
 }
 
@@ -81,7 +83,7 @@ impl PlanText for BuryPlan {
         for left in &self.left {
             table.add_row([left.entry.as_str(), "", "", &format!("left: {}", reason(left.why))]);
         }
-        let more = if self.more { "\nMore entries match than --limit allows." } else { "" };
+        let more = if self.more { "\nMore pending entries match than --limit allows." } else { "" };
         if self.bury.is_empty() && self.left.is_empty() {
             return "No pending entry matches.".to_owned();
         }
@@ -93,7 +95,7 @@ impl ReportText for BuryReport {
     fn text(&self) -> String {
         let mut lines = vec![format!("{} buried.", counted(self.buried.len() as u64, "entry"))];
         lines.extend(self.left.iter().map(|left| format!("{} left: {}.", left.entry, reason(left.why))));
-        lines.extend(self.more.then(|| "More entries match than --limit allows.".to_owned()));
+        lines.extend(self.more.then(|| "More pending entries match than --limit allows.".to_owned()));
         lines.join("\n")
     }
 }

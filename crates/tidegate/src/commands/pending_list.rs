@@ -20,17 +20,17 @@ Examples:
   tidegate pending list --crashes 1
   tidegate pending list --consumer shop-7-0 --limit 1000 --json | jq .entries[].order.id
 
-A consumer is a lane of a worker. Its process is alive while it has a heartbeat.
+A consumer is a loop (lane) of a worker. A process is alive while it has a heartbeat.
 
-  set aside  no worker has the entry in progress. Its worker retries it when its turn comes: when
+  set aside  no worker has the entry in progress. The consumer retries the entry later: when
              a store is back, or a lock is released. The list shows which lock or row the entry
              waits for, if the worker has reported it. `tidegate status` shows all causes, and
              since when
-  crashes    this many worker processes died with the entry in progress. From the second crash
-             on, a worker handles the entry alone; after five crashes it is buried
+  crashes    the number of workers that died with the entry in progress. From the second crash
+             on, a worker handles the entry alone; after five crashes, the entry becomes a dead letter
   claimable  `tidegate consumers drain` has made the entry claimable for all workers
 
-If an entry has no payload any more, it was deleted or trimmed. Workers acknowledge it and log that.";
+If an entry has no payload any more, it was deleted or trimmed. Workers acknowledge and log the entry.";
 
 /// The arguments of `tidegate pending list`.
 #[derive(Args, Debug)]
@@ -58,7 +58,7 @@ fn render(list: &PendingList) -> String {
     if list.entries.is_empty() {
         return format!("No pending entry matches: {pending} of group {} are pending.", list.group);
     }
-    let more = if list.more { ", and there are more (--limit)" } else { "" };
+    let more = if list.more { ", and more match (--limit)" } else { "" };
     let shown = list.entries.len();
     let events = list.entries.iter().filter(|entry| entry.content.event.is_some()).count();
     let events = if events > 0 { format!(" ({})", counted(events as u64, "event")) } else { String::new() };

@@ -21,7 +21,7 @@ use crate::{
     scope::{PartitionCommand, Scope},
 };
 
-/// The most fields that are printed for people.
+/// The most fields of an entry that are printed for people.
 const SHOWN_FIELDS: usize = 40;
 
 const EXAMPLES: &str = "\
@@ -29,7 +29,7 @@ Examples:
   tidegate pending show 1795174742858-0
   tidegate pending show 1795174742858-0 --json | jq .entry.order
 
-Exits with 1 if this entry is not pending, and prints its state.";
+If the entry is not pending, the command prints whether it is acknowledged, unread or deleted, and exits with 1.";
 
 /// The arguments of `tidegate pending show`.
 #[derive(Args, Debug)]
@@ -42,12 +42,12 @@ pub struct PendingShowArgs {
     output: OutputArgs,
 }
 
-/// The result, as it is printed as JSON.
+/// The pending entry and a hint, as the command prints them as JSON.
 #[derive(Serialize)]
 struct Output {
     #[serde(flatten)]
     shown: ShownEntry,
-    /// The next steps for the operator.
+    /// The sentence about the state of the entry, and what the operator can do.
     hint: String,
 }
 
@@ -56,7 +56,7 @@ impl PartitionCommand for PendingShowArgs {
         Scope::Entries(slice::from_ref(&self.entry))
     }
 
-    /// Shows one entry.
+    /// Shows one pending entry.
     async fn run(&self, stores: &Stores) -> anyhow::Result<Exit> {
         let redis = stores.redis().await?;
         let shown = ShownEntry::read(redis, stores.settings(), self.entry.id).await?;
@@ -72,48 +72,50 @@ impl PartitionCommand for PendingShowArgs {
 
 fn hint_of_state(state: EntryState) -> &'static str {
     match state {
-        EntryState::NotThere => "it is not in the stream: deleted, trimmed, or never there",
+        EntryState::NotThere => "it is not in the stream: it was deleted, trimmed, or never added",
         EntryState::Undelivered => "no worker has read it yet: it waits for its turn",
-        EntryState::Acknowledged => "it is settled: for the state of its order, see `tidegate order show`",
+        EntryState::Acknowledged => {
+            "it is acknowledged: for the status of its order, see `tidegate order show`"
+        }
         EntryState::Pending => "it is pending",
     }
 }
 
 fn hint_of_pending(pending: &PendingView, workers_live: bool) -> String {
     let process = process_of(&pending.consumer);
-    let next = if workers_live { "the next worker that scans" } else { "the first worker that is started" };
+    let next = if workers_live { "the next worker that scans" } else { "the first worker that you start" };
     if pending.content.payload == Payload::Gone {
         return format!(
-            "its payload is gone: {next} acknowledges it; `tidegate audit` names the order that is missing"
+            "its payload was deleted: {next} acknowledges the entry; `tidegate audit` names the lost order"
         );
     }
     if pending.offered {
-        return format!("it is claimable: {next} takes it");
+        return format!("the entry is claimable: {next} takes it");
     }
     if pending.alive && pending.set_aside {
         let cause = pending.waits_for.as_ref().map_or_else(
             || {
-                "it waits for its turn, for a store that is away, or for a lock or row that another session holds (see \
-                 `tidegate status`)"
+                "the entry waits for its turn, for a store that cannot be reached, or for a lock or row of another \
+                 session (see `tidegate status`)"
                     .to_owned()
             },
             |NamedCause { kind, key, lasting_s, .. }| {
-                format!("its process waits for {kind} {key}, since {lasting_s:.0} s")
+                format!("it has been waiting for {kind} {key} for {lasting_s:.0} s")
             },
         );
         return format!(
-            "process {process} is alive, does not have it in progress, and retries it later: {cause}; see \
+            "process {process} is alive and has set the entry aside, to retry it later: {cause}; see \
              docs/runbook/entries-are-set-aside.md"
         );
     }
     if pending.alive {
         return format!(
-            "process {process} is alive and has it in progress: if it stays, see the log of that worker"
+            "process {process} is alive and has the entry in progress: if that takes long, see the log of this worker"
         );
     }
     let claim = CommandLine::new("consumers drain").operand(&pending.consumer);
     format!(
-        "its process is gone: another worker takes it once it was idle for worker.claim_idle_ms, or at once after {}",
+        "its process is gone: another worker takes the entry after worker.claim_idle_ms, or at once after {}",
         Invocation::current().line(&claim)
     )
 }
@@ -129,7 +131,7 @@ fn render(Output { shown, hint }: &Output, id: EntryId) -> String {
         format!("consumer    {} ({}{process})", pending.consumer, life(pending.alive)),
         format!("state       {}", state(pending)),
         format!("idle        {}", idle(pending)),
-        format!("crashes     {} (worker processes that died with it in progress)", crashes(pending)),
+        format!("crashes     {} (worker processes that died with this entry in progress)", crashes(pending)),
     ];
     for (name, value) in shown.fields.iter().take(SHOWN_FIELDS) {
         let value: String = value.chars().take(200).collect();

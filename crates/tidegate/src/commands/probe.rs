@@ -23,45 +23,46 @@ Examples:
   tidegate probe livez
   tidegate probe readyz
 
-For Kubernetes' exec probes and Docker's HEALTHCHECK. It sends a request to admin.listen with admin.token. So it needs
-the configuration of the worker, and must run on the same machine or in the same container. Exits with 1 if the worker
+For Kubernetes' exec probes and Docker's HEALTHCHECK. It sends a request to admin.listen with admin.token. It needs the
+configuration of the worker, and must run on the worker's machine or in its container. Exits with 1 if the worker
 answers no, or does not answer within 5 s.
 
-While a store is away, `livez` still exits with 0, and `readyz` with 1. So restart a worker only because of `livez`.";
+While a store cannot be reached, `livez` exits with 0, and `readyz` with 1. So restart a worker only if `livez` fails.";
 
 /// The arguments of `tidegate probe`.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct ProbeArgs {
-    /// The page of the worker to request
+    /// The page to request from the worker
     page: Page,
     #[command(flatten)]
     output: OutputArgs,
 }
 
-/// The pages that can be requested.
+/// The pages that the command can request.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Page {
-    /// Are the worker's loops (lanes) running?
+    /// Do all loops (lanes) of the worker make progress?
     Livez,
     /// Do both stores answer, and does the consumer group exist?
     Readyz,
 }
 
-/// The timeout, which is longer than `/readyz` waits for the stores.
+/// The timeout of the request. It is longer than `/readyz` waits for the stores.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// The note after every failure. Without it, a failure on a machine without a worker would be mistaken for an answer of
 /// the worker.
-const ONLY_HERE: &str = "The probe uses admin.listen of this configuration; it does not check workers on other machines or addresses";
+const ONLY_HERE: &str =
+    "The probe checks only the worker at the address in admin.listen, not workers at other addresses";
 
-/// The reply of the worker, as it is printed.
+/// The reply of the worker, as the command prints it.
 #[derive(Debug, Serialize)]
 struct ProbeReply {
     yes: bool,
     says: String,
 }
 
-/// Requests the page, and prints the reply.
+/// Requests an admin page from the worker over HTTP, and prints the reply.
 ///
 /// # Errors
 /// When the configuration names no address, or stdout cannot be written to.

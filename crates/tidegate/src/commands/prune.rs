@@ -25,19 +25,19 @@ Examples:
   tidegate prune refusals events --older-than 90d --dry-run
   tidegate prune dead-letters --older-than 30d --yes
 
-stream: deletes entries that are older than --older-than (default: stream.retention_ms) and that every group has read
-and acknowledged. It stops at the first entry that a group still needs. Redis deletes whole nodes, so up to a hundred
-old entries stay. Workers do the same once a minute, so you rarely need this command. Deleted entries cannot be run
-again, and an order without a journal leaves no other trace in Redis: run tidegate audit first. Each step deletes 10,000
-entries.
+stream: deletes entries that are older than --older-than (default: stream.retention_ms) if every group has read and
+acknowledged them. It stops at the first entry that a group still needs. Redis deletes blocks of a hundred entries, so
+up to a hundred old entries stay. Workers delete such entries once a minute, so you rarely need this command. Deleted
+entries cannot be replayed. The entry may be the only trace of an order that your own script admitted: run tidegate
+audit first. Each step deletes 10,000 entries.
 
 refusals, events, dead-letters: deletes data that is older than --older-than, if its order has ended in MySQL and no
 stream entry and no dead letter names that order:
-  - refusals that are in no journal
-  - events, except payments, refunds of payments, releases of units, and the last event and move of each order
+  - refusals of orders that no journal (Redis hash of all admissions of a voucher) has
+  - events, except payments, refunds, releases of units, and the last event and last status change of each order
   - dead letters whose orders are written, cancelled or refused
-Workers never do this, and it cannot be undone. docs/prune.md lists the questions that cannot be answered afterwards.
-The command deletes some thousand rows at a time, and then pauses for as long as that took.
+Workers never delete this data, and you cannot restore it. docs/prune.md lists what you cannot find out afterwards.
+The command pauses after every few thousand rows, to leave MySQL time for the sale.
 
 Ctrl-C ends the command between two steps with exit code 6; run it again to continue.";
 
@@ -45,7 +45,7 @@ Ctrl-C ends the command between two steps with exit code 6; run it again to cont
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct PruneArgs {
-    /// The data to prune: the stream alone, or one or more of the others
+    /// The data to prune: either stream, or one or more of refusals, events, dead-letters
     #[arg(value_name = "WHAT", required = true)]
     what: Vec<Prunable>,
     /// Delete only data that is older than this, such as 12h or 90d. Required, except for the stream (default:
@@ -88,9 +88,9 @@ impl PartitionCommand for PruneArgs {
         let wrong = match (what.contains(&Prunable::Stream), older_than) {
             (true, older_than) if kinds.is_empty() => return stream::run(stores, *older_than, change).await,
             (true, _) => {
-                "the stream cannot be pruned together with the others: type one command for the stream and one for the others"
+                "the stream cannot be pruned together with other data: use a separate command for the stream"
             }
-            (false, None) => "--older-than is missing: only the stream has a default, stream.retention_ms",
+            (false, None) => "--older-than is missing: only the stream has a default (stream.retention_ms)",
             (false, Some(older_than)) => {
                 return ended::run(stores, PruneRequest { older_than: *older_than, kinds }, change).await;
             }

@@ -38,38 +38,38 @@ Examples:
   tidegate reconcile --repair
   tidegate reconcile --json | jq '.vouchers[] | {voucher, differences}'
 
-Compares the journals, the stream and the dead letters with the rows, refusals and events in MySQL. Without --repair, it
-changes nothing. You may run it during a sale. It checks each suspected difference again, until two checks agree, and
-leaves out orders in flight. Exits with 1 if there is a difference that must not be. For the meaning of each kind, and
-how to repair it, see docs/reconcile.md.
+Compares the journals (the Redis hashes of all admissions), the stream and the dead letters with the rows, refusals and
+events in MySQL. Without --repair, it changes nothing. You may run it during a sale. It checks each suspected difference
+again, until two checks agree, and leaves out orders that workers have not written yet (in flight). Exits with 1 if it
+finds a difference that is a failure. For the kinds of differences and their repair, see docs/reconcile.md.
 
---repair compares, shows the plan, asks, and repairs each difference. It never takes back an answer that a caller got,
-and skips orders that are in flight or have changed since. Run it again for the rest.
+--repair compares, shows the plan, asks, and repairs each difference. A caller's answer (admitted or refused) stays
+true. Orders that are in flight or have changed since the comparison are skipped: run the command again later.
 
-A fleet runs one comparison at a time, and workers start one every reconcile.every_s. If one is running, this command
-prints who runs it, and exits with 1.
+Only one comparison runs at a time, and workers start a comparison every reconcile.every_s seconds. If another
+comparison is running, this command prints who runs it, and exits with 1.
 
-A voucher has an incomplete journal if its producer does not use lua/admit.lua, or if it was loaded before this version.
-Then the command compares only the orders that the stream still holds.";
+If a producer does not use lua/admit.lua, the journal of the voucher is incomplete, and the command compares only the
+orders that the stream still holds.";
 
 /// The arguments of `tidegate reconcile`.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct ReconcileArgs {
-    /// Compare only this voucher; may be given several times
+    /// Compare only this voucher. You can give several vouchers
     #[arg(long = "voucher", value_name = "ID")]
     vouchers: Vec<VoucherId>,
-    /// Compare only orders that were admitted since: a time, or -2h (two hours ago). Stocks are always compared
+    /// Compare only orders that were admitted since this time; -2h means two hours ago. Stocks are always compared
     #[arg(long, value_name = "TIME", value_parser = times::parse_point, allow_hyphen_values = true)]
     since: Option<Point>,
-    /// Repair each difference: shows the plan, asks, and then repairs
+    /// Repair each difference: show the plan, ask, then repair
     #[arg(long)]
     repair: bool,
     #[command(flatten)]
     change: ChangeArgs,
 }
 
-/// The result of a comparison, as it is printed as JSON.
+/// The result of a comparison, as the command prints it as JSON.
 #[derive(Serialize)]
 struct Look {
     clean: bool,
@@ -86,7 +86,7 @@ impl PartitionCommand for ReconcileArgs {
             TakenLease::Held(lease) => lease,
             TakenLease::Of(who) => {
                 print_note(&format!(
-                    "one comparison, repair or rebuild at a time: {who} is at it; try again later"
+                    "only one comparison, repair or rebuild runs at a time, and {who} is running; try again later"
                 ));
                 return Ok(Exit::No);
             }
@@ -99,7 +99,7 @@ impl PartitionCommand for ReconcileArgs {
                 let invocation = Invocation::current();
                 let line = invocation.line(&invocation.again());
                 print_note(&format!(
-                    "{LEASE_WAS_LOST}\nNothing is known, and nothing was changed. Go on with:\n  {line}"
+                    "{LEASE_WAS_LOST}\nThere is no result, and nothing was changed. Go on with:\n  {line}"
                 ));
                 invocation.note().inspect(|note| print_note(note));
                 Ok(Exit::Stopped)
@@ -114,7 +114,7 @@ async fn run_alone(stores: &Stores, args: &ReconcileArgs, lease: &LeaseGuard) ->
     let now_ms = server_time_ms(redis.pool()).await.context("Failed to read the clock of Redis")?;
     let since_ms = args.since.as_ref().map(|since| since.first(now_ms).ms);
     if since_ms.is_some_and(|since_ms| since_ms > now_ms) {
-        return Err(WrongUsage("--since lies in the future: nothing was admitted since".to_owned()).into());
+        return Err(WrongUsage("--since lies in the future: give an earlier time".to_owned()).into());
     }
     let request = ComparisonRequest {
         vouchers: args.vouchers.clone(),
@@ -154,12 +154,12 @@ fn is_known(args: &ReconcileArgs, report: &ComparisonReport) -> Result<(), Wrong
             && (totals.redis.stock, totals.mysql.stock, totals.redis.loaded) == (None, None, None)
     };
     let wrong = |look: &VoucherComparison| {
-        WrongUsage(format!("neither Redis nor MySQL knows voucher {}: is its id right?", look.totals.voucher))
+        WrongUsage(format!("neither Redis nor MySQL knows voucher {}: check the id", look.totals.voucher))
     };
     report.vouchers.iter().find(is_nothing).map_or(Ok(()), |look| Err(wrong(look)))
 }
 
-/// Compares, asks, and repairs.
+/// Compares both stores, asks the operator, and repairs the differences.
 async fn repair(
     stores: &Stores,
     args: &ReconcileArgs,
@@ -199,7 +199,7 @@ async fn keep_repaired(redis: &RedisStore, comparison: &Comparison, lease: &Leas
         let job = Job { stop: lease.lost().clone(), progress: Box::new(ProgressBar::new()) };
         anyhow::Ok(comparison.keep_repaired(before, &job).await?)
     };
-    let until = "tidegate status may show repaired differences until the next complete comparison: tidegate reconcile";
+    let until = "tidegate status may still show repaired differences. To update it, run tidegate reconcile";
     match kept.await {
         Ok(true) => {}
         Ok(false) => print_note(until),
@@ -207,13 +207,15 @@ async fn keep_repaired(redis: &RedisStore, comparison: &Comparison, lease: &Leas
     }
 }
 
-/// Stores the result in Redis, for metrics and doctor. If that fails, the result is printed nevertheless.
+/// Stores the result of a comparison in Redis, for metrics and `tidegate doctor`. If that fails, prints a note.
 async fn keep(redis: &RedisStore, report: &ComparisonReport) {
     let kept = async {
         let before = Reconciled::read(redis).await?;
         report.outcome(before).write(redis).await
     };
     if let Err(error) = kept.await {
-        print_note(&format!("the result could not be stored for tidegate status and metrics: {error}"));
+        print_note(&format!(
+            "the result could not be stored in Redis for tidegate status and metrics: {error}"
+        ));
     }
 }

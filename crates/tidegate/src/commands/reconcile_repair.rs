@@ -17,8 +17,8 @@ impl PlanText for RepairPlan {
         for voucher in &self.vouchers {
             let parts = planned(voucher.repaired);
             let moves = match voucher.stock_moves {
-                0 => "the stock in Redis stays as it is".to_owned(),
-                units => format!("the stock in Redis moves by {units:+}"),
+                0 => "the stock in Redis does not change".to_owned(),
+                units => format!("the stock in Redis changes by {units:+}"),
             };
             match parts.is_empty() {
                 true => lines.push(format!("voucher {}: nothing can be repaired now", voucher.voucher)),
@@ -27,20 +27,20 @@ impl PlanText for RepairPlan {
             lines.extend(voucher.left.iter().map(|left| unrepaired(voucher.voucher, left)));
         }
         lines.extend(beyond(self.beyond));
-        if lines.is_empty() { "Nothing is different.".to_owned() } else { lines.join("\n") }
+        if lines.is_empty() { "Both stores agree.".to_owned() } else { lines.join("\n") }
     }
 }
 
-/// A note about the differences that exceed one repair.
+/// The line about differences that exceed the limit of one repair.
 fn beyond(differences: u64) -> Option<String> {
     let differences = Some(differences).filter(|differences| *differences > 0)?;
     let differences = counted(differences, "more difference");
     Some(format!(
-        "{differences} for the next repair: one repair takes {MOST_REPAIRED} at most. Run the same command again afterwards"
+        "{differences} left: one repair covers at most {MOST_REPAIRED}. Run the same command again afterwards"
     ))
 }
 
-/// The planned repairs of a voucher, in words.
+/// The phrases about the planned repairs of a voucher.
 fn planned(counts: PlanCounts) -> Vec<String> {
     let PlanCounts {
         run_again,
@@ -55,14 +55,14 @@ fn planned(counts: PlanCounts) -> Vec<String> {
         drift,
     } = counts;
     let orders = [
-        (run_again, "order", "to run again"),
-        (events_again, "order", "to have its events run again"),
-        (cancelled_rows, "order", "to be noted as cancelled in MySQL"),
+        (run_again, "order", "to handle again"),
+        (events_again, "order", "with events to handle again"),
+        (cancelled_rows, "order", "to be written as cancelled to MySQL"),
         (admitted, "admission", "to be restored"),
         (released, "order", "to be released"),
-        (barred, "user", "to be counted as a buyer"),
-        (unbarred, "user", "to be let order again"),
-        (counters, "counter", "to be set to what orders hold"),
+        (barred, "user", "to be marked as a buyer"),
+        (unbarred, "user", "to be allowed to order again"),
+        (counters, "counter", "to be set to the sum of the counted orders"),
     ];
     let orders = orders.into_iter().filter(|(count, ..)| *count > 0);
     let mut parts: Vec<String> =
@@ -71,7 +71,7 @@ fn planned(counts: PlanCounts) -> Vec<String> {
         parts.push(format!("{loaded:+} {} to be noted as loaded", unit(loaded)));
     }
     if drift != 0 {
-        parts.push(format!("{drift:+} {} that no movement explains to be taken back", unit(drift)));
+        parts.push(format!("{drift:+} {} that the journal does not explain, to be taken back", unit(drift)));
     }
     parts
 }
@@ -87,19 +87,19 @@ fn word(value: impl serde::Serialize) -> String {
 
 fn unrepaired(voucher: VoucherId, left: &Unrepaired) -> String {
     let why = match left.why {
-        UnrepairedReason::ByHand => "no program may decide that",
+        UnrepairedReason::ByHand => "an operator has to decide",
         UnrepairedReason::NoCompleteJournal => {
             "Redis holds no complete journal, so its stock is not repaired"
         }
-        UnrepairedReason::Forgotten => "Redis has lost the sale, or a part of it that cannot be read",
+        UnrepairedReason::Forgotten => "Redis has lost the sale, or a key of the sale cannot be read",
         UnrepairedReason::ChangeIsOpen => "an operator's change of the stock is unfinished",
         UnrepairedReason::NotAddedUp => "the journal changed too fast to be added up",
-        UnrepairedReason::NotAllCompared => "with --since, not all of its orders were compared",
-        UnrepairedReason::Unreadable => "its user or its number of units cannot be read",
+        UnrepairedReason::NotAllCompared => "with --since, not all orders of the voucher were compared",
+        UnrepairedReason::Unreadable => "the user or the units of the order cannot be read",
     };
     let command = left.why.command(voucher).map_or_else(String::new, |command| format!(": {command}"));
     let (kind, units) = (word(left.kind), counted(left.units, "unit"));
-    format!("  left: {} of {kind} ({units}); {why}{command}", counted(left.total, "difference"))
+    format!("  not repaired: {} of {kind} ({units}); {why}{command}", counted(left.total, "difference"))
 }
 
 impl ReportText for RepairReport {
@@ -109,14 +109,15 @@ impl ReportText for RepairReport {
             parts => format!("repair {}: {}", self.id, parts.join(", ")),
         }];
         if self.done.returned > 0 {
-            lines.push(format!("{} left for another comparison:", counted(self.done.returned, "difference")));
+            lines
+                .push(format!("{} left for the next comparison:", counted(self.done.returned, "difference")));
             lines.extend(self.returned.iter().take(10).map(returned));
         }
         lines.extend(raised(&self.order_ids));
         lines.extend(self.order_ids_refused.clone());
         lines.extend(self.counters_not_compared.iter().map(|not| format!("not known: {}", not.sentence())));
         if self.left > 0 {
-            lines.push(format!("{} left, as planned", counted(self.left, "difference")));
+            lines.push(format!("{} left unrepaired, as planned", counted(self.left, "difference")));
         }
         lines.extend(beyond(self.beyond));
         lines.join("\n")
@@ -128,19 +129,19 @@ fn done(counts: RepairCounts) -> Vec<String> {
         (counts.created, "order", "written again"),
         (counts.refused, "order", "refused by MySQL"),
         (counts.events, "event", "recorded again"),
-        (counts.cancelled_rows, "order", "noted as cancelled in MySQL"),
-        (counts.appended, "entry", "appended anew"),
+        (counts.cancelled_rows, "order", "written as cancelled to MySQL"),
+        (counts.appended, "entry", "appended again"),
         (counts.redis.admitted, "admission", "restored"),
         (counts.redis.released, "order", "released"),
-        (counts.redis.barred, "user", "counted as a buyer again"),
-        (counts.redis.unbarred, "user", "let order again"),
-        (counts.redis.counters, "counter", "set to what orders hold"),
+        (counts.redis.barred, "user", "marked as a buyer again"),
+        (counts.redis.unbarred, "user", "allowed to order again"),
+        (counts.redis.counters, "counter", "set to the sum of the counted orders"),
     ];
     let orders = orders.into_iter().filter(|(count, ..)| *count > 0);
     let mut parts: Vec<String> =
         orders.map(|(count, noun, what)| format!("{} {what}", counted(count, noun))).collect();
     if counts.redis.stock_moved != 0 {
-        parts.push(format!("the stock in Redis moved by {:+}", counts.redis.stock_moved));
+        parts.push(format!("the stock in Redis changed by {:+}", counts.redis.stock_moved));
     }
     parts
 }
@@ -159,9 +160,12 @@ fn returned(returned: &Returned) -> String {
         ReturnedReason::Overtaken => "another repair ran meanwhile".to_owned(),
         ReturnedReason::JournalIsNew => "the journal was replaced meanwhile, or is incomplete".to_owned(),
         ReturnedReason::StockChanged => "an operator changed the stock meanwhile".to_owned(),
-        ReturnedReason::StockMoved => "MySQL refused orders meanwhile, which moved the stock".to_owned(),
-        ReturnedReason::NoStock => "Redis has no stock of it".to_owned(),
-        ReturnedReason::Held => "another session locks its user, voucher or row, or it waits for another lost order; workers retry it".to_owned(),
+        ReturnedReason::StockMoved => "the stock changed, because MySQL refused orders meanwhile".to_owned(),
+        ReturnedReason::NoStock => "Redis has no stock of the voucher".to_owned(),
+        ReturnedReason::Held => {
+            "another session locks the rows, or an older order comes first; workers retry the order"
+                .to_owned()
+        }
         ReturnedReason::Rejected(error) => format!("cannot be written: {}", printable(error)),
     };
     format!("  voucher {voucher}, {what}: {why}")
@@ -213,7 +217,7 @@ mod tests {
     fn a_plan_says_what_is_repaired_and_what_to_type_for_the_rest() {
         assert_eq!(
             plan(0).text(),
-            "voucher 7: 1 order to run again; the stock in Redis stays as it is\n  left: 1 difference of \
+            "voucher 7: 1 order to handle again; the stock in Redis does not change\n  not repaired: 1 difference of \
              redis_stock_mismatch (5 units); Redis holds no complete journal, so its stock is not repaired: tidegate \
              rebuild --voucher 7"
         );
@@ -227,14 +231,14 @@ mod tests {
         let (voucher, order) = (7.try_into().unwrap(), 42.try_into().ok());
         report.returned.push(Returned { voucher, order, user: None, why: ReturnedReason::Moved });
         let text = report.text();
-        let expected = "2 orders written again, 1 event recorded again, the stock in Redis moved by -5\n1 difference \
-                        left for another comparison:\n  voucher 7, order 42: changed meanwhile\n1 difference left, as planned";
+        let expected = "2 orders written again, 1 event recorded again, the stock in Redis changed by -5\n1 difference \
+                        left for the next comparison:\n  voucher 7, order 42: changed meanwhile\n1 difference left unrepaired, as planned";
         assert!(text.ends_with(expected), "{text}");
     }
 
     #[test]
     fn what_one_repair_does_not_take_is_counted_with_what_to_type() {
-        let more = "12 more differences for the next repair: one repair takes 300000 at most. Run the same command again \
+        let more = "12 more differences left: one repair covers at most 300000. Run the same command again \
                     afterwards";
         let (plan, mut report) = (plan(12), RepairReport::new(&plan(12)));
         report.left = 0;

@@ -30,28 +30,29 @@ Examples:
   tidegate replay --from 1763632800000-0 --to 1763636399999-5 --rate 2000 --yes
   tidegate replay --file orders.jsonl
 
-The command handles each entry like a worker, acknowledged or not. An order that is in MySQL stays unchanged, a missing
-one is written, and a refused one stays refused. So a second run of the same replay changes nothing.
+The command handles each entry like a worker, even if the entry is acknowledged. An order that is in MySQL stays
+unchanged, a missing order is written, and a refused order stays refused. A second run of the same replay changes
+nothing.
 
-If a pending entry was run, the replay acknowledges it. It buries a pending entry that can never be written, once no
-living worker has it in progress. It also runs entries that no worker has read yet; the worker that reads such an entry
-later finds it written. It does not run an order that the journal marks as released and that MySQL does not know,
-because its units may be sold to another user.
+The replay acknowledges the pending entries that it handles. If a pending entry can never be written and no living
+worker has it in progress, the replay moves the entry to the dead letters. It also handles entries that no worker has
+read yet. The replay skips an order that was released in Redis and that MySQL does not know, because its units may be
+sold to another user.
 
-It publishes the results of the entries that it acknowledges. The results of other entries were published when they were
-acknowledged; --publish publishes them again.
+It publishes the results of the entries that it acknowledges. With --publish, it also publishes the results of entries
+that were acknowledged before.
 
 It stops at the last entry that exists now, even if --to is later.
 
---file reads the output of tidegate export. The whole file is checked before anything is done. The stream need not hold
-the entries any more. With --file, --from and --to are optional, and nothing is acknowledged or buried.
+--file reads the output of tidegate export. The whole file is checked first. The stream need not have the entries any
+more. With --file, --from and --to are optional, and the replay leaves pending entries and dead letters unchanged.
 
 Exit codes:
-  0  all entries were run, including orders that MySQL refused
-  1  some are left: other sessions lock their users or vouchers, or MySQL lacks data they need
-  3  a store went away
-  6  Ctrl-C ended it
-Unless all entries were run, it prints how to continue.";
+  0  all entries were handled, also if MySQL refused orders
+  1  some entries are left: other sessions hold locks, or MySQL lacks the order of an event
+  3  Redis or MySQL could not be reached any more
+  6  Ctrl-C ended the command
+Unless all entries were handled, the command prints how to continue.";
 
 /// The arguments of `tidegate replay`.
 #[derive(Args, Debug)]
@@ -62,7 +63,7 @@ pub struct ReplayArgs {
     #[arg(long, value_name = "TIME|ID", value_parser = times::parse_point, allow_hyphen_values = true)]
     #[arg(required_unless_present = "file")]
     from: Option<Point>,
-    /// The last entry, in the same formats; for a whole day, give the date of the next day
+    /// The last entry, in the same formats as --from; for a whole day, give the date of the next day
     #[arg(long, value_name = "TIME|ID", value_parser = times::parse_point, allow_hyphen_values = true)]
     #[arg(required_unless_present = "file")]
     to: Option<Point>,
@@ -71,7 +72,7 @@ pub struct ReplayArgs {
     file: Option<PathBuf>,
     #[command(flatten)]
     only: OnlyArgs,
-    /// At most this many orders a second
+    /// The most orders to handle in a second
     #[arg(long, value_name = "NUMBER")]
     rate: Option<NonZeroU32>,
     /// Publish the results of all entries, including entries that were acknowledged before
@@ -82,7 +83,7 @@ pub struct ReplayArgs {
 }
 
 impl PartitionCommand for ReplayArgs {
-    /// Runs the selected entries.
+    /// Handles the selected entries again.
     async fn run(&self, stores: &Stores) -> anyhow::Result<Exit> {
         let redis = stores.redis().await?;
         let now_ms = server_time_ms(redis.pool()).await.context("Failed to read the clock of Redis")?;
@@ -110,7 +111,7 @@ impl ReplayArgs {
     }
 }
 
-/// The command for `request`, without the flags of every change.
+/// The command line for `request`, without the flags of [`ChangeArgs`].
 fn typed(request: &ReplayRequest) -> CommandLine {
     let file = match &request.source {
         ReplaySource::Stream => None,
@@ -130,11 +131,14 @@ impl PlanText for ReplayPlan {
         let Self { source, first, last, entries, unread, .. } = self;
         let (Some(first), Some(last)) = (first, last) else {
             let (first, last) = self.bounds;
-            return format!("{source}: {}, there is nothing to run", times::nothing_between(first, last));
+            return format!(
+                "{source}: {}, so there is no entry to replay",
+                times::nothing_between(first, last)
+            );
         };
         let mut text = format!("{source}: {} from {first} to {last}", counted(*entries, "entry"));
         if *unread > 0 {
-            text += &format!(", {unread} of them not read by any worker yet");
+            text += &format!(", among them {unread} that no worker has read yet");
         }
         if let Some(ReplayOutcomes { counts, remarks }) = &self.predicted {
             let ReplayCounts { already_there, created, refused, buried, .. } = counts;
@@ -155,14 +159,15 @@ impl ReportText for ReplayReport {
         let Self { source, outcomes: ReplayOutcomes { counts, remarks }, left, acknowledged, .. } = self;
         let ReplayCounts { entries, already_there, created, refused, buried, .. } = counts;
         let mut text = format!(
-            "{source}: {} run again\n{already_there} already there, {created} created, {refused} refused, {buried} buried{}; \
-             {acknowledged} acknowledged",
+            "{source}: {} handled again\n{already_there} already there, {created} created, {refused} refused, {buried} \
+             buried{}; {acknowledged} acknowledged",
             counted(*entries, "entry"),
             rare(counts),
         );
         if *left > 0 {
+            let left = counted(*left, "entry");
             text +=
-                &format!("\n{left} left: another session locks their rows or users, or MySQL lacks an order");
+                &format!("\n{left} left: another session holds locks, or MySQL lacks the order of an event");
         }
         text + &lines(remarks)
     }
@@ -178,15 +183,15 @@ fn rare(counts: &ReplayCounts) -> String {
         (counts.events, "events recorded"),
         (counts.events_before, "events recorded before"),
         (counts.refused_before, "refused before"),
-        (counts.released, "released and not run"),
-        (counts.dead, "never to be written and not pending"),
-        (counts.in_progress, "in progress with a living worker, which must finish first"),
+        (counts.released, "released and not written"),
+        (counts.dead, "not pending and impossible to write"),
+        (counts.in_progress, "left to a living worker that has them in progress"),
     ];
     let named = rare.iter().filter(|(count, _)| *count > 0);
     named.map(|(count, what)| format!(", {count} {what}")).collect()
 }
 
-/// The remarks, one a line.
+/// The text of the remarks about entries, one a line.
 fn lines(remarks: &[EntryWarning]) -> String {
     let line = |EntryWarning { entry, what, why }: &EntryWarning| {
         let what = match what {

@@ -28,31 +28,31 @@ Examples:
   tidegate resume --voucher 7 --yes
   tidegate resume --expirations --dry-run
 
-Without a flag, ends the pause of all sales; with --workers, that of all workers; with --voucher, that of one voucher. A
-voucher that was paused with --voucher stays paused, even if `tidegate pause` has paused all others as well: only
---voucher resumes it. If nothing is paused, the command does nothing.
+Without a flag, the command ends the pause of all sales. With --workers, it ends the pause of all workers. A voucher
+that was paused with --voucher stays paused: only --voucher resumes it. If nothing is paused, the command does
+nothing.
 
 Exits with 1 in these cases:
-  - the remaining pauses need another flag
+  - a pause remains that only another flag (--voucher or --workers) ends
   - Redis does not know the voucher
-  - another command has changed the pause of the workers meanwhile
+  - another command changed the pause of the workers at the same time
 
---expirations ends no pause. While orders wait for payment, workers raise a counter in MySQL and in Redis. If one store
-has a lower counter than before, it lost data, perhaps payments, and no order expires. --expirations accepts both stores
-as they are. First find out what is lost, and append missing payments (tidegate order event paid), because overdue
-orders are cancelled at once.";
+--expirations ends no pause. While orders wait for payment, workers raise a counter in MySQL and in Redis. If the
+counter of one store falls, that store lost data, perhaps payments. Then no order expires until you run --expirations.
+First find out what is lost, and append missing payments (tidegate order event paid): --expirations cancels overdue
+orders at once.";
 
 /// The arguments of `tidegate resume`.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct ResumeArgs {
-    /// Only this voucher, however it was paused
+    /// Resume the sale of only this voucher, even if `tidegate pause --voucher` paused it
     #[arg(long, value_name = "ID")]
     pub voucher: Option<VoucherId>,
-    /// Resume the workers, instead of sales
+    /// Resume the workers, and no sale
     #[arg(long, conflicts_with = "voucher")]
     workers: bool,
-    /// Let unpaid orders expire again after a store lost data, instead of resuming sales
+    /// Let unpaid orders expire again after Redis or MySQL lost data, and resume no sale
     #[arg(long, conflicts_with_all = ["voucher", "workers"])]
     expirations: bool,
     #[command(flatten)]
@@ -63,9 +63,13 @@ impl PlanText for ResumePlan {
     fn text(&self) -> String {
         let workers = self.workers.as_ref();
         let workers =
-            workers.map(|pause| format!("the workers, paused {}, would be resumed", pause.origin()));
+            workers.map(|pause| format!("the workers are paused {} and would be resumed", pause.origin()));
         let vouchers = (!self.vouchers.is_empty()).then(|| {
-            format!("{} would go on: {}", counted(self.vouchers.len() as u64, "sale"), names(&self.vouchers))
+            format!(
+                "{} would be resumed: {}",
+                counted(self.vouchers.len() as u64, "sale"),
+                names(&self.vouchers)
+            )
         });
         let parts: Vec<String> = [
             workers,
@@ -83,14 +87,13 @@ impl PlanText for ResumePlan {
 impl ReportText for ResumeReport {
     fn text(&self) -> String {
         let workers = match self.workers {
-            ResumedWorkers::Resumed => Some("the workers read again within a second".to_owned()),
-            ResumedWorkers::Refused => {
-                Some("the workers: another command has changed their pause meanwhile".to_owned())
-            }
-            ResumedWorkers::Unknown => Some(
-                "the workers: it is unknown whether they were resumed, because Redis did not reply"
-                    .to_owned(),
+            ResumedWorkers::Resumed => Some("the workers start to read again within a second".to_owned()),
+            ResumedWorkers::Refused => Some(
+                "the workers were not resumed: another command has changed the pause meanwhile".to_owned(),
             ),
+            ResumedWorkers::Unknown => {
+                Some("it is unknown whether the workers were resumed, because Redis did not reply".to_owned())
+            }
             ResumedWorkers::NotPaused => None,
         };
         let vouchers = &self.changed.vouchers;
@@ -119,12 +122,12 @@ fn going(sales: u64) -> String {
 fn stay_paused(vouchers: &[VoucherId]) -> Option<String> {
     let named = names(vouchers);
     (!vouchers.is_empty())
-        .then(|| format!("paused by name; to resume each, use tidegate resume --voucher ID: {named}"))
+        .then(|| format!("vouchers that stay paused, until you run tidegate resume --voucher ID: {named}"))
 }
 
 fn workers_stay_paused(pause: Option<&FleetPause>) -> Option<String> {
     pause.map(|pause| {
-        format!("the workers stay paused, {}: tidegate resume --workers ends that", pause.origin())
+        format!("the workers stay paused, {}: to resume them, tidegate resume --workers", pause.origin())
     })
 }
 

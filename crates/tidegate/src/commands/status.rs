@@ -22,14 +22,14 @@ Examples:
   tidegate status --json | jq .stream.oldest_pending_s
   tidegate status --json | jq .expirations.overdue
 
-Set your alerts on the age of the oldest undelivered and of the oldest pending entry. Counts depend on how busy the sale
-is, but an age of a minute is never good. If no worker is alive although orders wait or a sale is open, the command
-reports that and exits with 1.
+Set your alerts on the ages of the oldest undelivered entry and the oldest pending entry. Counts depend on how busy the
+sale is, but an age above a minute is always a problem. If orders wait or a sale is open and no worker is alive, the
+command reports this and exits with 1.
 
 It also shows how late unpaid orders expire. If a store lost data, no order expires until you run tidegate resume
 --expirations.
 
-If a store is away, the command shows what it can and exits with 3. If only some partitions answer, it exits with 12.";
+If a store cannot be reached, it shows the rest and exits with 3. If only some partitions answer, it exits with 12.";
 
 /// The arguments of `tidegate status`.
 #[derive(Args, Debug)]
@@ -72,8 +72,8 @@ impl SystemCommand for StatusArgs {
     }
 }
 
-/// Passes on the result of opening a store. A store that is away is shown as such; one that holds another system is an
-/// error, because nothing about it would be true.
+/// Passes on the result of opening a store. A store that cannot be reached is part of the output. A store of another
+/// system is an error, because its values would be wrong.
 fn known_list<T>(opened: anyhow::Result<T>) -> anyhow::Result<anyhow::Result<T>> {
     match opened {
         Err(error) if error.is::<InvalidInput>() => Err(error),
@@ -85,7 +85,7 @@ fn known_list<T>(opened: anyhow::Result<T>) -> anyhow::Result<anyhow::Result<T>>
 #[derive(Debug, Default, Serialize)]
 struct Whole {
     all_partitions: Vec<String>,
-    /// The partitions with parts that could not be read.
+    /// The tags of the partitions of which some values could not be read.
     unknown: Vec<String>,
     stream: Sum,
 }

@@ -40,18 +40,18 @@ Examples:
   tidegate top
   tidegate top --every 5s
 
-Press q or Ctrl-C to quit. A rate is computed from the last two readings; a dash means that there is none. Settled
-entries are acknowledged: written, refused or buried. If a worker of this machine answers on admin.listen, its lanes are
-shown as well. Dim text was read before a store went away. NO_COLOR switches colours off.
+Press q or Ctrl-C to quit. A rate is computed from the last two readings; a dash means that no rate is known. Settled
+entries are acknowledged: written, refused or moved to the dead letters. If a worker of this machine answers on
+admin.listen, its loops (lanes) are shown. Dim text is old data. NO_COLOR switches colours off.
 
-In a system with partitions, the first page shows all of them. Tab and Shift-Tab move through the partitions, Esc
+In a system with partitions, the first page shows all partitions. Tab and Shift-Tab move through the partitions, Esc
 returns to the first page. In programs, and without a terminal, use tidegate status --json";
 
 /// The range of the polling interval: short enough to be live, and long enough not to burden the stores.
 const EVERY: std::ops::RangeInclusive<Duration> = Duration::from_millis(200)..=Duration::from_secs(3600);
 /// The interval between redraws of the clock and of outage durations, between two polls.
 const REDRAW: Duration = Duration::from_secs(1);
-/// The number of polls that may wait to be drawn.
+/// The most poll results that may wait to be drawn.
 const QUEUE: usize = 16;
 
 /// The arguments of `tidegate top`.
@@ -63,13 +63,13 @@ pub struct TopArgs {
     every: Duration,
 }
 
-/// Shows the live view until `q`, Ctrl-C or a signal.
+/// Shows the live view of the command `tidegate top` until `q`, Ctrl-C or a signal.
 ///
 /// # Errors
-/// When there is no terminal, or it fails.
+/// When there is no terminal, or drawing on it fails.
 pub async fn run(settings: &Settings, args: &TopArgs) -> anyhow::Result<Exit> {
     if !has_terminal() {
-        let hint = "top needs a terminal, and there is none (over ssh, use `ssh -t`); without one, use \
+        let hint = "tidegate top needs a terminal (over ssh, use `ssh -t`). Without a terminal, use \
                     `tidegate status --json`";
         return Err(WrongUsage(hint.to_owned()).into());
     }
@@ -102,7 +102,7 @@ pub async fn run(settings: &Settings, args: &TopArgs) -> anyhow::Result<Exit> {
             },
             _ = signals.next() => return Ok(Exit::Ok),
             Some((at, poll)) = results.recv() => partitions[at].1.record(poll),
-            () = &mut polling => anyhow::bail!("polling has ended"),
+            () = &mut polling => anyhow::bail!("the polling of the stores has ended unexpectedly"),
             _ = clock.tick() => {}
         }
     }
@@ -141,5 +141,5 @@ fn turned(event: &Event, page: usize, pages: usize) -> usize {
 
 fn parse_every(text: &str) -> Result<Duration, String> {
     let every = times::parse_span(text)?;
-    if EVERY.contains(&every) { Ok(every) } else { Err("give 200ms to 1h".to_owned()) }
+    if EVERY.contains(&every) { Ok(every) } else { Err("give a time from 200ms to 1h".to_owned()) }
 }

@@ -23,8 +23,8 @@ Examples:
   tidegate voucher check --voucher 7 --user 1001
   tidegate voucher check --voucher 7 --user 1001 --quantity 2 --subject phone=8d969eef6ecad3c2 --json
 
-Makes the checks of an admission in Redis, and stops before it would change anything. Exits with 0 if the user would be
-admitted at this moment. Otherwise it exits with 1, and prints the rule that refuses the order, and until when.";
+Checks in Redis whether the order would be admitted, and changes nothing. Exits with 0 if the user would be admitted
+now. Otherwise it exits with 1, and prints which rule refuses the order, and for how long.";
 
 /// The arguments of `tidegate voucher check`.
 #[derive(Args, Debug)]
@@ -39,7 +39,7 @@ pub struct VoucherCheckArgs {
     /// The number of units, up to 10,000
     #[arg(long, value_name = "UNITS", default_value = "1", allow_negative_numbers = true)]
     quantity: Quantity,
-    /// A subject that limits count by, such as a phone number; may be given several times
+    /// A name and its value, such as phone=8d969eef6ecad3c2, by which limits count orders. You can give several
     #[arg(long = "subject", value_name = "NAME=VALUE", value_parser = parse_subject)]
     subjects: Vec<(String, String)>,
     #[command(flatten)]
@@ -51,7 +51,7 @@ impl PartitionCommand for VoucherCheckArgs {
         Scope::Voucher(self.voucher)
     }
 
-    /// Prints the answer that the gate would give.
+    /// Prints the answer that an admission would give now.
     async fn run(&self, stores: &Stores) -> anyhow::Result<Exit> {
         let redis = stores.redis().await?;
         let VoucherCheckArgs { voucher, user, quantity, .. } = *self;

@@ -27,18 +27,18 @@ Examples:
   tidegate voucher delist --voucher 7
   tidegate voucher delist --voucher 7 --remove-keys --yes
 
-Ends the sale for good, in MySQL first, then in Redis. From then on, requests for orders are refused with reply 5
-(over), and the voucher cannot be loaded, changed by add or take, or rebuilt. Existing orders stay, and are processed as
-before. Workers wait for the time reconcile.remove_delisted_after_s. After the first comparison that then finds no
-difference, they remove the keys from Redis. If the command fails half-way, run it again to complete it. Exits
-with 1 if MySQL has no row of the voucher, or if a change of its stock is unfinished.
+Ends the sale forever, first in MySQL, then in Redis. From then on, requests for orders are refused with reply 5 (over),
+and the voucher cannot be loaded, changed by add or take, or rebuilt. Existing orders stay, and workers still process
+them. After reconcile.remove_delisted_after_s seconds, workers compare both stores. If the stores agree, the workers
+then remove the keys from Redis. If the command fails half-way, run it again to complete it. Exits with 1 if MySQL has
+no row of the voucher, or if a change of its stock is unfinished.
 
 With --remove-keys, the command removes the keys of a delisted voucher at once. It first compares this voucher in both
 stores. It removes nothing, prints why, and exits with 1 if
   - the stores differ
   - an order or event of the voucher waits for workers
   - a dead letter of the voucher was not requeued, cancelled or dropped
-Afterwards, requests for orders are refused with reply 3 (no stock), and events of its orders change MySQL only.";
+Afterwards, requests for orders are refused with reply 3 (no stock), and events of the orders change only MySQL.";
 
 /// The arguments of `tidegate voucher delist`.
 #[derive(Args, Debug)]
@@ -79,18 +79,18 @@ impl PlanText for DelistState {
                 refused_text(*voucher, self.open.as_deref())
             }
             DelistOutcome::WouldComplete => {
-                format!("voucher {voucher}: is delisted in MySQL; its sale in Redis would end, too")
+                format!("voucher {voucher}: is delisted in MySQL; its sale in Redis would also end")
             }
             DelistOutcome::DelistedBefore => {
-                format!("voucher {voucher}: was delisted before; nothing was changed")
+                format!("voucher {voucher}: is already delisted; nothing was changed")
             }
             _ => {
                 let left = redis_stock.map_or_else(
-                    || "Redis has no stock of it".to_owned(),
+                    || "Redis has no stock of this voucher".to_owned(),
                     |left| format!("{} in Redis would not be sold any more", counted(left, "unit")),
                 );
                 format!(
-                    "voucher {voucher}: its sale would end for good; {left}, {} in MySQL would stay",
+                    "voucher {voucher}: its sale would end forever; {left}; {} in MySQL would stay",
                     counted(*orders, "order")
                 )
             }
@@ -103,26 +103,26 @@ impl ReportText for DelistState {
         let Self { voucher, outcome, has_keys, open, .. } = self;
         let keys = match has_keys {
             true => {
-                "workers remove its keys from Redis once both stores agree. To remove them now: the same command with --remove-keys"
+                "workers remove its keys from Redis when both stores agree. To remove the keys now: add --remove-keys"
             }
-            false => "Redis holds nothing of it",
+            false => "Redis has no key of this voucher",
         };
         match outcome {
             DelistOutcome::NoRow | DelistOutcome::ChangeIsOpen => refused_text(*voucher, open.as_deref()),
             DelistOutcome::Completed => {
-                format!("voucher {voucher}: now it is delisted in both stores; {keys}")
+                format!("voucher {voucher}: is now delisted in both stores; {keys}")
             }
             _ => format!("voucher {voucher}: delisted; {keys}"),
         }
     }
 }
 
-/// The reason for the refusal, and what to type first.
+/// The text about the reason for the refusal, and the command to type first.
 fn refused_text(voucher: VoucherId, open: Option<&StockChange>) -> String {
     match open {
-        None => format!("voucher {voucher}: refused, MySQL has no row of it"),
+        None => format!("voucher {voucher}: refused, because MySQL has no row of this voucher"),
         Some(open) => format!(
-            "voucher {voucher}: refused, a change of its stock is unfinished ({}); complete that first: {}",
+            "voucher {voucher}: refused, because a change of its stock is unfinished ({}). To complete the change: {}",
             described(open),
             voucher_stock::command(&StockChangeRequest::completing(voucher, open))
         ),

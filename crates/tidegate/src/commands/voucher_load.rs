@@ -29,13 +29,13 @@ Examples:
   tidegate voucher load --voucher 7 --stock 1000 --begin \"2026-11-20 10:00\" --end \"2026-11-20 12:00\"
   tidegate voucher load --voucher 7 --stock 1000 --begin 2026-11-20T10:00:00Z --pay-within 15m
 
-Writes the MySQL row, then the Redis keys. If it fails half-way, run it again to complete it. If the voucher is or was
-on sale in either store, it changes nothing and exits with 1, except in two cases. If this sale is already loaded and no
-order was placed since, it reports that and exits with 0. If an ended sale has no orders, it can be overwritten. It asks
-only if it would overwrite such an ended sale, or a begin or end in MySQL that differs.
+Writes the MySQL row, then the Redis keys. If the command fails half-way, run it again to complete it. If the voucher is
+or was on sale in either store, the command changes nothing and exits with 1, except in two cases. If the same sale is
+loaded and no order was placed since, it says so and exits with 0. If an ended sale has no orders, the command
+overwrites that sale. It asks only before it overwrites an ended sale, or a different begin or end in MySQL.
 
 Without --no-journal, only orders that lua/admit.lua admitted count as taken from the stock in Redis. The units of other
-orders, such as those of XADD alone, are never released to that stock.";
+orders, such as orders that a producer appends with XADD alone, are never released to the stock in Redis.";
 
 /// The arguments of `tidegate voucher load`.
 #[derive(Args, Debug)]
@@ -53,11 +53,11 @@ pub struct VoucherLoadArgs {
     /// When the sale ends, in the same formats; never by default
     #[arg(long, value_name = "TIME", value_parser = times::parse)]
     end: Option<Timestamp>,
-    /// How long an order may stay unpaid after it was written, such as 15m; then it expires. 0s: for ever. Default:
+    /// The time after which a written, unpaid order expires, such as 15m. 0s: never. Default: the setting
     /// order.pay_within_s
     #[arg(long, value_name = "SPAN", value_parser = times::parse_span)]
     pay_within: Option<Duration>,
-    /// A script of your own sells the voucher and keeps no journal: its stock will not be checked against one
+    /// Your own script sells the voucher and notes no admissions in Redis: comparisons then do not check the stock
     #[arg(long)]
     no_journal: bool,
     #[command(flatten)]
@@ -82,11 +82,11 @@ impl PartitionCommand for VoucherLoadArgs {
     }
 }
 
-/// Converts to whole seconds, which MySQL stores.
+/// Converts the time limit for payments to whole seconds, as MySQL stores it.
 pub fn whole_seconds(pay_within: Duration) -> Result<i64, WrongUsage> {
     let seconds = u32::try_from(pay_within.as_secs()).ok().filter(|_| pay_within.subsec_nanos() == 0);
     let seconds = seconds.filter(|seconds| *seconds <= MOST_SECONDS);
-    let wrong = || WrongUsage("--pay-within takes whole seconds, up to 365d".to_owned());
+    let wrong = || WrongUsage("--pay-within must be whole seconds, up to 365d".to_owned());
     seconds.map(i64::from).ok_or_else(wrong)
 }
 
@@ -118,17 +118,17 @@ fn render(LoadState { request, outcome, refusal, overwrites }: &LoadState) -> St
             format!("voucher {voucher}: is already loaded with {units} and these times; nothing was changed")
         }
         LoadOutcome::LoadedPaused => {
-            format!("voucher {voucher}: loaded with {units}; its sale was paused and still is")
+            format!("voucher {voucher}: loaded with {units}; its sale was paused and stays paused")
         }
         LoadOutcome::Loaded => format!("voucher {voucher}: loaded with {units}"),
     }
 }
 
-/// The reason for the refusal, and what to type instead.
+/// The text about the reason for the refusal, and what to type instead.
 fn refusal_text(refusal: &LoadRefusal) -> String {
     match refusal {
         LoadRefusal::OnSale { .. } => {
-            format!("{refusal}; for more or fewer: tidegate voucher add, tidegate voucher take")
+            format!("{refusal}; to change the stock: tidegate voucher add, tidegate voucher take")
         }
         LoadRefusal::OtherStock { stock } => format!("{refusal}; load it with --stock {stock}"),
         _ => refusal.to_string(),

@@ -1,4 +1,4 @@
-//! The command `tidegate voucher show`: the state of a voucher in both stores, and the meaning of each difference.
+//! The command `tidegate voucher show`: the values of a voucher in both stores, and the meaning of each difference.
 
 use std::time::Duration;
 
@@ -28,11 +28,11 @@ Examples:
   tidegate voucher show --voucher 7 --json | jq .redis.stock
 
 The groups of units are:
-  offered             by Redis
-  in flight           taken in Redis, and in no order of MySQL yet
+  offered             that Redis can still sell
+  in flight           taken in Redis, and not written to MySQL yet
   unpaid, paid, used  in orders with this status
   refunding           in orders whose payment is being refunded
-  released            by orders that ended
+  released            of orders that were cancelled or refunded
   on hand             loaded minus used
 The view tidegate_voucher_units in MySQL has the same columns.
 
@@ -49,7 +49,7 @@ pub struct VoucherShowArgs {
     output: OutputArgs,
 }
 
-/// The result of `tidegate voucher show`.
+/// The result of `tidegate voucher show`, as the command prints it as JSON.
 #[derive(Debug, Serialize)]
 struct Shown {
     #[serde(flatten)]
@@ -82,10 +82,10 @@ fn pay_within(within_s: i64) -> String {
     }
 }
 
-/// The meaning of a difference between the stores, and what to type.
+/// The text about a difference between the stores: its meaning, and what to type.
 fn hint(sides: &VoucherSides, difference: VoucherMismatch) -> String {
     let voucher = sides.voucher;
-    let no_stock = "Redis has no stock of it";
+    let no_stock = "Redis has no stock of this voucher";
     match difference {
         VoucherMismatch::Unknown => unknown(sides),
         VoucherMismatch::NotLoaded { stock } => format!(
@@ -93,27 +93,27 @@ fn hint(sides: &VoucherSides, difference: VoucherMismatch) -> String {
              {stock}"
         ),
         VoucherMismatch::Delisted { is_unfinished: true, .. } => format!(
-            "it is delisted in MySQL, and not in Redis: complete that with tidegate voucher delist --voucher {voucher}"
+            "the voucher is delisted only in MySQL. To complete this: tidegate voucher delist --voucher {voucher}"
         ),
         VoucherMismatch::Delisted { has_keys: true, .. } => {
-            "it is delisted: its sale is over for good. Workers remove its keys \
-             once both stores agree (reconcile.remove_delisted_after_s); see docs/delist.md"
+            "the voucher is delisted, so it cannot be sold again. Workers remove its keys \
+             when both stores agree (reconcile.remove_delisted_after_s); see docs/delist.md"
                 .to_owned()
         }
         VoucherMismatch::Delisted { .. } => {
-            "it is delisted: its sale is over for good, and its keys are removed. Events of \
-             its orders change MySQL only; see docs/delist.md"
+            "the voucher is delisted, so it cannot be sold again, and its keys are removed. Events of \
+             its orders change only MySQL; see docs/delist.md"
                 .to_owned()
         }
         VoucherMismatch::SaleOver { orders } => {
             format!(
-                "{no_stock}, and MySQL {}; its sale is over, so nothing is to be done",
+                "{no_stock}, and MySQL {}; its sale is over, so you need not do anything",
                 orders_text(orders)
             )
         }
         VoucherMismatch::StockLost { orders } => format!(
-            "{no_stock}, so every order is refused, and MySQL has {}: it was on sale, and Redis lost it. tidegate \
-             voucher load cannot help; see docs/runbook/redis-lost-data.md",
+            "{no_stock}, so every order is refused, but MySQL has {}: Redis lost this sale. Do not use tidegate \
+             voucher load; see docs/runbook/redis-lost-data.md",
             orders_text(orders)
         ),
         VoucherMismatch::NoRow { left, is_taken } => without_row(sides, left, is_taken),
@@ -122,23 +122,23 @@ fn hint(sides: &VoucherSides, difference: VoucherMismatch) -> String {
             counted(units, "unit")
         ),
         VoucherMismatch::LessInRedis { units } => format!(
-            "Redis has {} less than MySQL: in flight (tidegate status), or lost (tidegate audit)",
+            "Redis has {} less than MySQL: these orders wait for workers (tidegate status) or are lost (tidegate audit)",
             counted(units, "unit")
         ),
         VoucherMismatch::Contradictory { units } => format!(
-            "{} in orders whose slot and status contradict each other; tidegate audit --voucher {voucher} names them, see \
-             docs/runbook/audit-fails.md#orders-are-neither-live-nor-cancelled",
+            "{} in orders whose status and slot contradict each other; tidegate audit --voucher {voucher} names the \
+             orders; see docs/runbook/audit-fails.md#orders-are-neither-live-nor-cancelled",
             are(units)
         ),
         VoucherMismatch::Unaccounted { units } => format!(
-            "the loaded units, less the unsold ones and those of orders, leave {}: a person or another program changed rows \
-             or the stock; see docs/runbook/stock-is-wrong.md#the-stock-in-mysql-is-wrong",
+            "the loaded units minus unsold units and units of orders give {}, not 0: a person or another program \
+             changed rows or the stock; see docs/runbook/stock-is-wrong.md#the-stock-in-mysql-is-wrong",
             counted(units, "unit")
         ),
         VoucherMismatch::OtherEnd => {
-            "the two stores disagree on when the sale ends; Redis decides who is admitted".to_owned()
+            "the end of the sale differs between Redis and MySQL; admissions use the end in Redis".to_owned()
         }
-        VoucherMismatch::Paused => "its sale is paused".to_owned(),
+        VoucherMismatch::Paused => "the sale of this voucher is paused".to_owned(),
     }
 }
 
@@ -156,17 +156,17 @@ fn letters_text(dead: &DeadLetterCounts) -> String {
     format!("there {verb} {}{more}", counted(dead.letters, "dead letter"))
 }
 
-/// The hint if neither store sells the voucher. Its dead letters come from a producer that takes no units in Redis.
+/// The hint if neither store sells the voucher. A producer that takes no units in Redis can have caused dead letters.
 fn unknown(VoucherSides { voucher, dead, stock_key, .. }: &VoucherSides) -> String {
     let load = format!("tidegate voucher load --voucher {voucher} --stock UNITS");
     if dead.letters == 0 {
-        return format!("it is unknown; put it on sale: {load}");
+        return format!("no store knows this voucher. To put it on sale: {load}");
     }
     let which = format!("--reason unknown_voucher --voucher {voucher}");
     format!(
-        "it is unknown, and {} of it, whose orders took no units in Redis. If they are to be written: {load}; \
-         tidegate dead requeue {which}; then redis DECRBY {stock_key} {}, or Redis offers these units once more. If not: \
-         tidegate dead cancel {which}",
+        "no store knows this voucher, but {} for it. Their orders took no units in Redis. To write the orders: {load}; \
+         tidegate dead requeue {which}; then redis DECRBY {stock_key} {}, or Redis offers these units again. To cancel \
+         the orders: tidegate dead cancel {which}",
         letters_text(dead),
         dead.units
     )
@@ -180,22 +180,25 @@ fn without_row(
     is_taken: bool,
 ) -> String {
     let insert = |stock: i64| insert_voucher(*voucher, stock);
-    let has_none = "MySQL has no row of it, so every order will be a dead letter (unknown voucher)";
+    let has_none = "MySQL has no row of this voucher, so every order becomes a dead letter (unknown_voucher)";
     if dead.letters == 0 {
-        return format!("{has_none}. Its row needs a stock of all loaded units: {}", insert(left));
+        return format!(
+            "{has_none}. Insert a row whose stock is the number of all loaded units: {}",
+            insert(left)
+        );
     }
-    let are = format!("{} with orders for {} of it", letters_text(dead), counted(dead.units, "unit"));
+    let are = format!("{} with orders for {}", letters_text(dead), counted(dead.units, "unit"));
     let requeue = format!("tidegate dead requeue --reason unknown_voucher --voucher {voucher}");
     if is_taken {
         return format!(
-            "{has_none}; {are}, which were taken in Redis. Its row needs the unsold units and the units of these letters as \
-             its stock: {}; then {requeue}",
+            "{has_none}; {are}, which were taken in Redis. Insert a row whose stock is the unsold units plus the units of \
+             these letters: {}; then {requeue}",
             insert(left + dead.units)
         );
     }
     format!(
-        "{has_none}; {are}, which were not taken in Redis. Its row needs the stock of Redis: {}; then {requeue}; then \
-         redis DECRBY {stock_key} {}, or Redis offers these units once more",
+        "{has_none}; {are}, which were not taken in Redis. Insert a row with the stock of Redis: {}; then {requeue}; then \
+         redis DECRBY {stock_key} {}, or Redis offers these units again",
         insert(left),
         dead.units
     )
@@ -239,7 +242,7 @@ fn render(Shown { sides, in_flight, hints }: &Shown) -> String {
     format!("{table}\n{}{hints}", units.map(|units| format!("\n{units}\n")).unwrap_or_default())
 }
 
-/// The table of units, by their place.
+/// The table of units by group: offered, in flight, in orders of each status, and released.
 fn units_table(units: &VoucherUnits, offered: Option<i64>, in_flight: Option<i64>) -> Table {
     let mut table = table(&[
         "units",

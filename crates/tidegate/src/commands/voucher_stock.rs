@@ -26,11 +26,11 @@ macro_rules! help {
     ($examples:literal) => {
         concat!(
             $examples,
-            "\n\nChanges the stock and the initial stock in MySQL, and the stock in Redis, by the same number, while the sale \
-             goes on. If it fails or is killed half-way, run it again to complete it. After a complete change, the same \
-             command is refused, because it may be a mistake; for a second change, give the present initial stock with \
-             --initial-stock. If the voucher is not on sale in both stores, or has too few units left, the command \
-             changes nothing and exits with 1."
+            "\n\nChanges the stock and the initial stock (all loaded units) in MySQL, and the stock in Redis, by \
+             the same number. If the command fails or is killed, run it again to complete the change. After that, \
+             the same command is refused, because it may be a mistake. To make a second change, give the present \
+             initial stock with --initial-stock. If the voucher is not on sale in both stores, or has too few units \
+             left, the command changes nothing and exits with 1."
         )
     };
 }
@@ -60,8 +60,8 @@ Examples:
   tidegate voucher transfer --campaign 5 --from north --to south --units 500 --initial-stock 5000 --yes
 
 Changes the stock and the initial stock of both regions in MySQL in one transaction, and their stocks in Redis, while
-both are on sale. If it fails or is killed half-way, run it again to complete it. After a complete transfer, the same
-command is refused, because it may be a mistake; for a second one, give the present initial stock of the --from region
+both are on sale. If the command fails or is killed, run it again to complete the transfer. After that, the same command
+is refused, because it may be a mistake. To make a second transfer, give the present initial stock of the --from region
 with --initial-stock. If a region does not exist, is not on sale in both stores, or has too few units left, the command
 changes nothing and exits with 1.";
 
@@ -81,7 +81,7 @@ pub struct StockTakeArgs {
     adjustment: StockAdjustmentArgs,
 }
 
-/// The arguments that both commands share.
+/// The arguments that `tidegate voucher add` and `take` share.
 #[derive(Args, Debug)]
 struct StockAdjustmentArgs {
     /// The voucher whose stock changes
@@ -90,7 +90,7 @@ struct StockAdjustmentArgs {
     /// The number of units
     #[arg(long, value_name = "UNITS", value_parser = clap::value_parser!(i64).range(1..=MAX_STOCK), allow_negative_numbers = true)]
     units: i64,
-    /// Change the stock only if the initial stock in MySQL is this number, so that a repeated command changes nothing
+    /// Change the stock only if initial_stock of the voucher's MySQL row is this number. Each change also changes it
     #[arg(long, value_name = "UNITS")]
     initial_stock: Option<i64>,
     #[command(flatten)]
@@ -113,8 +113,8 @@ pub struct StockTransferArgs {
     /// The number of units
     #[arg(long, value_name = "UNITS", value_parser = clap::value_parser!(i64).range(1..=MAX_STOCK), allow_negative_numbers = true)]
     units: i64,
-    /// Move the units only if the initial stock of the --from region in MySQL is this number, so that a repeated
-    /// command does not move them again
+    /// Move the units only if the initial_stock of the --from region in MySQL is this number: every move changes
+    /// initial_stock, so that a repeated command moves nothing
     #[arg(long, value_name = "UNITS")]
     initial_stock: Option<i64>,
     #[command(flatten)]
@@ -173,7 +173,7 @@ async fn run(
         .await
 }
 
-/// The command that makes or completes a change.
+/// The command line that makes or completes a change of the stock.
 pub fn command(request: &StockChangeRequest) -> CommandLine {
     let command = match &request.stocks {
         ChangedStocks::Of(voucher) => {
@@ -193,16 +193,16 @@ impl PlanText for StockChangeState {
         let (what, begun, initial) = (what(self), self.begun(), initial_text(self));
         let text = match (self.outcome, &self.lost) {
             (StockOutcome::WouldComplete, Some(lost)) => format!(
-                "Redis has lost the note of {lost}, so this unfinished move would be ended ({begun}): completed if MySQL has \
-                 it, and cancelled if not; the stock of {lost} in Redis would stay as it is"
+                "Redis has lost the note of {lost} about the move. The unfinished move ({begun}) would be completed if \
+                 MySQL has the move, otherwise cancelled; the stock of {lost} in Redis would not change"
             ),
             (StockOutcome::WouldComplete, None) => {
                 format!(
-                    "an unfinished {what} would be completed ({begun}){initial}; nothing more would be done"
+                    "an unfinished {what} would be completed ({begun}){initial}; no other change would be made"
                 )
             }
             (StockOutcome::DoneBefore, _) => {
-                format!("both stores have it already ({begun}){initial}; nothing was done")
+                format!("both stores already have this change ({begun}){initial}; nothing was changed")
             }
             (StockOutcome::Refused, _) => refused_text(self),
             _ => format!("{} would be {}{}", units(self), done(self), details(self, stocks_text)),
@@ -220,7 +220,7 @@ impl ReportText for StockChangeState {
                 format!("{} {} in both stores{details}{since}", units(self), done(self))
             }
             StockOutcome::Completed => format!(
-                "the unfinished {} is complete ({}){}; nothing more was done{since}",
+                "the unfinished {} is now complete ({}){}; no other change was made{since}",
                 what(self),
                 self.begun(),
                 initial_text(self)
@@ -236,7 +236,7 @@ impl ReportText for StockChangeState {
     }
 }
 
-/// The changed stocks: `voucher 7`, or `campaign 5, north to south`.
+/// The text that names the changed stocks: `voucher 7`, or `campaign 5, north to south`.
 fn subject(state: &StockChangeState) -> String {
     match &state.request.stocks {
         ChangedStocks::Of(voucher) => format!("voucher {voucher}"),
@@ -262,12 +262,12 @@ fn units(state: &StockChangeState) -> String {
     counted(state.request.units.abs(), "unit")
 }
 
-/// The change of the initial stock of the only voucher; empty if there are two.
+/// The phrase about the change of the initial stock of a single voucher; empty for a transfer between two vouchers.
 fn initial_text(state: &StockChangeState) -> String {
     if state.sides.len() == 1 { details(state, |_| String::new()) } else { String::new() }
 }
 
-/// The changes of the initial stocks, with more about each side.
+/// The phrases about the changes of the initial stocks, with `more` text for each voucher.
 fn details(state: &StockChangeState, more: fn(&StockSide) -> String) -> String {
     let of_side = |side: &StockSide| {
         let (name, whose) = match (side.voucher, state.sides.len()) {
@@ -284,15 +284,17 @@ fn details(state: &StockChangeState, more: fn(&StockSide) -> String) -> String {
 
 fn stocks_text(side: &StockSide) -> String {
     let [redis, mysql] = [side.redis_stock, side.mysql_stock].map(Option::unwrap_or_default);
-    format!("; Redis has {redis} now, MySQL {mysql}")
+    format!("; the stock is now {redis} in Redis, {mysql} in MySQL")
 }
 
-/// The reason for the refusal, and what to type first or instead.
+/// The text about the reason for the refusal, and what to type first or instead.
 fn refused_text(state: &StockChangeState) -> String {
     let reason = state.reason.as_deref().unwrap_or_default();
     let instead = match &state.instead {
-        Some(Instead::First(request)) => format!("; complete that first: {}", command(request)),
-        Some(Instead::OnceMore(request)) => format!("; once more: {}", command(request)),
+        Some(Instead::First(request)) => {
+            format!("; to complete the unfinished change first: {}", command(request))
+        }
+        Some(Instead::OnceMore(request)) => format!("; to do it a second time: {}", command(request)),
         None => String::new(),
     };
     let look = match &state.request.stocks {

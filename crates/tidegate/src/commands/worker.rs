@@ -26,15 +26,15 @@ Examples:
   tidegate worker --set worker.name=shop-1 --set worker.lanes=4
   tidegate worker --gate
 
-Logs to stderr. Waits for stores that are away. http://127.0.0.1:8433/ shows its state (admin.listen).
+Logs to stderr. Waits for stores that cannot be reached. Its admin page is http://127.0.0.1:8433/ (admin.listen).
 
-  SIGTERM, SIGINT     It finishes the batch in progress, then it exits with 0. A second signal, or
+  SIGTERM, SIGINT     The worker finishes its batches, then it exits with 0. A second signal, or
                       worker.stop_deadline_ms, ends it at once with 4: entries in progress stay
                       pending, and nothing is lost. With --gate, 4 also means that clients got no
                       answer: they may send the request again with the same order id.
-  SIGTSTP (Ctrl-Z)    It finishes the batch in progress and reads nothing new. The process stays.
-  SIGCONT             It reads again, unless all workers are paused (tidegate pause --workers).
-  SIGUSR1             It logs the state of every lane.";
+  SIGTSTP (Ctrl-Z)    The worker finishes its batches and reads no entries. The process stays.
+  SIGCONT             The worker reads again, unless workers are paused (tidegate pause --workers).
+  SIGUSR1             The worker logs the state of each of its loops (lanes).";
 
 /// The arguments of `tidegate worker`.
 #[derive(Args, Debug)]
@@ -45,8 +45,8 @@ pub struct WorkerArgs {
     gate: bool,
 }
 
-/// Works until SIGTERM or SIGINT; then it finishes and settles the batch in progress. A second signal, or the stop
-/// deadline, ends the process at once: entries in progress stay pending.
+/// Runs a worker until SIGTERM or SIGINT, and then until the batch in progress is finished. After a second
+/// signal, or after `worker.stop_deadline_ms`, the process ends at once, and entries in progress stay pending.
 ///
 /// # Errors
 /// When the worker cannot start, or a lane has failed.
@@ -82,18 +82,18 @@ pub async fn run(settings: &Settings, args: &WorkerArgs) -> anyhow::Result<Exit>
     let ended = tokio::select! {
         ended = &mut work => ended,
         name = signals.next() => {
-            tracing::info!(signal = name, "stopping: the batch in progress is finished first");
+            tracing::info!(signal = name, "stopping: the worker finishes the batch in progress first");
             stop.cancel();
             service::tell_stopping();
             stopping = Some(Instant::now());
             tokio::select! {
                 ended = work => ended,
                 name = signals.next() => {
-                    tracing::warn!(signal = name, "second signal: exit now; what is in progress stays pending");
+                    tracing::warn!(signal = name, "second signal: the worker exits now; entries in progress stay pending");
                     return Ok(Exit::DeadlinePassed);
                 }
                 () = tokio::time::sleep(settings.worker.stop_deadline) => {
-                    tracing::error!("stop deadline passed: exit now; what is in progress stays pending");
+                    tracing::error!("stop deadline passed: the worker exits now; entries in progress stay pending");
                     return Ok(Exit::DeadlinePassed);
                 }
             }
@@ -119,7 +119,7 @@ async fn serve(
     gate::serve(&settings.system, &settings.gate, sold_out, settings.worker.stop_deadline, stop).await
 }
 
-/// Sends the remaining traces. It gives up after `rest`, or at another signal.
+/// Sends the remaining traces. It stops after the time `rest`, or at another signal.
 async fn finish(traces: &Traces, rest: Duration, signals: &mut Signals) {
     tokio::select! {
         () = traces.finish(rest) => {}
@@ -127,12 +127,12 @@ async fn finish(traces: &Traces, rest: Duration, signals: &mut Signals) {
     }
 }
 
-/// Stops the other task if this one failed.
+/// Cancels `stop` if a task has failed, so that the other task ends, too.
 fn stopping_on_error<T>(stop: &CancellationToken, ended: anyhow::Result<T>) -> anyhow::Result<T> {
     ended.inspect_err(|_| stop.cancel())
 }
 
-/// Combines both results. An error says more than the answers that were lost with it.
+/// Combines the results of the gate and of the worker. An error has priority over unanswered requests.
 fn both(gate: anyhow::Result<Stopped>, process: anyhow::Result<()>) -> anyhow::Result<Exit> {
     match (gate, process) {
         (Err(error), _) | (Ok(_), Err(error)) => Err(error),
@@ -141,7 +141,7 @@ fn both(gate: anyhow::Result<Stopped>, process: anyhow::Result<()>) -> anyhow::R
     }
 }
 
-/// Logs the state of every lane each time the signal comes.
+/// Logs the activity of every lane each time SIGUSR1 comes.
 async fn tell_lanes_on(mut questions: Signal, views: Vec<Arc<View>>) {
     while questions.recv().await.is_some() {
         views.iter().for_each(|view| view.tell_lanes());

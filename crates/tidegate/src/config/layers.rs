@@ -11,10 +11,10 @@ use super::{CONFIG_VARIABLE, ConfigProblem, removed, suggest::did_you_mean};
 /// The commented defaults, which also define the keys and their types.
 const DEFAULTS: &str = include_str!("../../../../config/default.toml");
 const PREFIX: &str = "TIDEGATE_";
-/// Prefixes of variables of the tests and their servers, which are no settings of Tidegate.
+/// The prefixes of environment variables that only tests and their servers use.
 const FOREIGN_PREFIXES: [&str; 3] = ["TIDEGATE_LAB_", "TIDEGATE_MATRIX_", "TIDEGATE_TEST_"];
 
-/// The source of a value.
+/// The source of a setting's value: a default, a file, a variable or a flag.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ValueSource {
     /// The compiled-in defaults of `config/default.toml`.
@@ -41,11 +41,11 @@ impl fmt::Display for ValueSource {
 /// One setting with its value and source.
 #[derive(Clone)]
 pub struct Setting {
-    /// The key, as `section.key`.
+    /// The key of the setting, as `section.key`.
     pub key: String,
-    /// The value, which has the type of the default.
+    /// The effective value, which has the type of the default value.
     pub value: Value,
-    /// The source of the value.
+    /// The default, file, variable or flag from which the value comes.
     pub source: ValueSource,
 }
 
@@ -60,7 +60,7 @@ impl Setting {
         is_url(&self.key)
     }
 
-    /// Whether the value is a secret, or may hold one.
+    /// Whether the value is a secret, or may contain a secret.
     pub fn is_secret(&self) -> bool {
         is_secret(&self.key)
     }
@@ -79,12 +79,12 @@ fn is_secret(key: &str) -> bool {
     is_url(key) || key.ends_with(".token") || key == "mysql.shards"
 }
 
-/// Whether it is certain that this value of this key holds no secret.
+/// Whether the value of a setting certainly holds no secret, so that it may be printed.
 pub fn may_be_shown(key: &str, value: &str) -> bool {
     !is_secret(key) || (is_url(key) && RedactedUrl::new(value).hides_nothing())
 }
 
-/// All settings, in the order of `config/default.toml`, and the mistakes found while merging.
+/// All settings with their values from defaults, a file, variables and flags, and the mistakes in these sources.
 pub struct Layers {
     settings: Vec<Setting>,
     problems: Vec<ConfigProblem>,
@@ -98,7 +98,7 @@ impl fmt::Debug for Layers {
 }
 
 impl Layers {
-    /// Creates the layers from the compiled-in defaults.
+    /// Creates the settings with the default values that are compiled into the program.
     pub fn defaults() -> Self {
         let table: Table = DEFAULTS.parse().expect("config/default.toml is TOML; a test parses it");
         let settings =
@@ -113,12 +113,12 @@ impl Layers {
         &self.settings
     }
 
-    /// The mistakes found while merging.
+    /// The mistakes that were found in the file, the variables and the flags.
     pub fn problems(&self) -> &[ConfigProblem] {
         &self.problems
     }
 
-    /// Merges a TOML file over the earlier layers.
+    /// Replaces the values of settings by the values in a TOML file.
     pub fn add_file(&mut self, path: &Path) {
         let source = ValueSource::File(path.display().to_string());
         let text = match fs::read_to_string(path) {
@@ -154,7 +154,7 @@ impl Layers {
         self.settings.iter().filter_map(|setting| setting.key.split('.').next())
     }
 
-    /// Merges the `TIDEGATE_*` variables over the earlier layers.
+    /// Replaces the values of settings by the values of the `TIDEGATE_*` variables.
     pub fn add_variables(&mut self, variables: &[(OsString, OsString)]) {
         for (name, value) in variables {
             let Some(name) = name.to_str().filter(|name| is_ours(name)) else { continue };
@@ -178,16 +178,16 @@ impl Layers {
         }
     }
 
-    /// Merges `KEY=VALUE` of a flag over the earlier layers.
+    /// Replaces the value of a setting by the value in `KEY=VALUE`, the argument of a flag.
     pub fn add_pair(&mut self, flag: &'static str, pair: &str) {
         match pair.split_once('=') {
             Some((key, value)) => self.add_flag(flag, key.trim(), value),
             // The text itself is not shown: it may be a URL with a password.
-            None => self.report(&ValueSource::Flag(flag), "takes KEY=VALUE, such as worker.batch=200".into()),
+            None => self.report(&ValueSource::Flag(flag), "needs KEY=VALUE, such as worker.batch=200".into()),
         }
     }
 
-    /// Merges the value of a flag over the earlier layers.
+    /// Replaces the value of a setting by the value of a flag.
     pub fn add_flag(&mut self, flag: &'static str, key: &str, value: &str) {
         self.add_text(key, value, ValueSource::Flag(flag));
     }

@@ -14,7 +14,8 @@ use super::{
     layers::{Layers, Setting},
 };
 
-/// A reader of settings. It records a wrong value and returns a harmless one in its place.
+/// A reader that converts settings to typed values. If a value is wrong, the reader records the mistake and returns a
+/// harmless value.
 pub struct SettingsReader<'a> {
     layers: &'a Layers,
     problems: Vec<ConfigProblem>,
@@ -23,17 +24,17 @@ pub struct SettingsReader<'a> {
 }
 
 impl<'a> SettingsReader<'a> {
-    /// Creates a reader that has read nothing yet.
+    /// Creates a reader that has read no settings yet.
     pub fn new(layers: &'a Layers) -> Self {
         Self { layers, problems: Vec::new(), read: BTreeSet::new(), wrong: BTreeSet::new() }
     }
 
-    /// The mistakes that were found.
+    /// Returns the mistakes that the reader has found.
     pub fn into_problems(self) -> Vec<ConfigProblem> {
         self.problems
     }
 
-    /// The keys that were read.
+    /// The keys of the settings that were read.
     #[cfg(test)]
     pub fn keys_read(&self) -> &BTreeSet<&'static str> {
         &self.read
@@ -45,7 +46,7 @@ impl<'a> SettingsReader<'a> {
         found.unwrap_or_else(|| panic!("{key} is missing in config/default.toml"))
     }
 
-    /// Reads a text of at least one character, without spaces and control characters.
+    /// Reads a text setting with at least one character, and without spaces and control characters.
     pub fn word(&mut self, key: &'static str) -> String {
         let word = self.text(key);
         if word.is_empty() {
@@ -56,12 +57,12 @@ impl<'a> SettingsReader<'a> {
         word
     }
 
-    /// Reads a text without any check.
+    /// Reads a text setting, and accepts every text.
     pub fn text(&mut self, key: &'static str) -> String {
         self.setting(key).value.as_str().unwrap_or_default().to_owned()
     }
 
-    /// Reads a list of texts.
+    /// Reads a setting that is a list of texts.
     pub fn words(&mut self, key: &'static str) -> Vec<String> {
         let Value::Array(values) = &self.setting(key).value else { return Vec::new() };
         let words: Vec<String> = values.iter().filter_map(Value::as_str).map(str::to_owned).collect();
@@ -71,7 +72,7 @@ impl<'a> SettingsReader<'a> {
         words
     }
 
-    /// Reads a table that maps names to texts.
+    /// Reads a setting that is a table from names to texts.
     pub fn table(&mut self, key: &'static str) -> BTreeMap<String, String> {
         let Value::Table(values) = &self.setting(key).value else { return BTreeMap::new() };
         let text = |(name, value): (&String, &Value)| Some((name.clone(), value.as_str()?.to_owned()));
@@ -82,7 +83,7 @@ impl<'a> SettingsReader<'a> {
         texts
     }
 
-    /// Reads a whole number within a range.
+    /// Reads a setting that is a whole number within a range.
     pub fn number<T: TryFrom<i64>>(&mut self, key: &'static str, range: RangeInclusive<i64>) -> T {
         let value = self.setting(key).value.as_integer().unwrap_or_default();
         if !range.contains(&value) {
@@ -92,12 +93,12 @@ impl<'a> SettingsReader<'a> {
         T::try_from(value).unwrap_or_else(|_| panic!("the range of {key} does not fit its type"))
     }
 
-    /// Reads a number of milliseconds within a range.
+    /// Reads a setting that is a number of milliseconds within a range.
     pub fn millis(&mut self, key: &'static str, range: RangeInclusive<i64>) -> Duration {
         Duration::from_millis(self.number(key, range))
     }
 
-    /// Reads one of a few words.
+    /// Reads a word that must be one of several permitted words, and returns the value that belongs to the word.
     pub fn choice<T: Copy>(&mut self, key: &'static str, choices: &[(&str, T)]) -> T {
         let word = self.text(key);
         let chosen = choices.iter().find(|(name, _)| *name == word);
@@ -111,18 +112,18 @@ impl<'a> SettingsReader<'a> {
         )
     }
 
-    /// Reads a key template, which has its placeholder once and no other placeholder.
+    /// Reads a template of a Redis key, which must contain its placeholder exactly once and no other placeholder.
     pub fn template(&mut self, key: &'static str, placeholder: &'static str) -> String {
         let template = self.word(key);
         if template.matches(placeholder).count() != 1 {
             self.wrong(key, format!("must hold {placeholder} exactly once"));
         } else if let Some(other) = other_placeholder(&template, placeholder) {
-            self.wrong(key, format!("holds {other}; the only placeholder here is {placeholder}"));
+            self.wrong(key, format!("holds {other}; the only placeholder of this setting is {placeholder}"));
         }
         template
     }
 
-    /// Records a mistake if a rule between two settings does not hold, unless one of them is wrong already.
+    /// Records a mistake if two settings contradict each other, unless one of them is already known to be wrong.
     pub fn rule(&mut self, holds: bool, key: &'static str, other: &'static str, what: impl Display) {
         if !holds && !self.wrong.contains(key) && !self.wrong.contains(other) {
             let other = self.setting(other);
@@ -131,7 +132,8 @@ impl<'a> SettingsReader<'a> {
         }
     }
 
-    /// Records that a value is wrong. It shows neither secrets nor URLs, because a broken URL cannot be hidden in part.
+    /// Records that the value of a setting is wrong. The message must contain no secret and no URL, because a broken
+    /// URL may show its password.
     pub fn wrong(&mut self, key: &'static str, what: impl Display) {
         let setting = self.setting(key);
         let shown = match &setting.value {

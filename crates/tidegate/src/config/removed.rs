@@ -1,6 +1,6 @@
 //! Settings that were removed, with the value that Tidegate uses instead, and settings that were renamed.
 
-/// The description of a key that each fleet has of its own.
+/// Describes the name of a key that each fleet has separately.
 macro_rules! of_fleet {
     ($key:literal) => {
         concat!(
@@ -11,7 +11,7 @@ macro_rules! of_fleet {
     };
 }
 
-/// The removed settings, each with the value that holds instead.
+/// The removed settings, each with the value that Tidegate always uses instead.
 const REMOVED: [(&str, &str); 24] = [
     ("redis.connections", "2"),
     ("redis.connect_timeout_ms", "redis.command_timeout_ms, but at most 5000"),
@@ -48,12 +48,12 @@ pub fn keys() -> impl Iterator<Item = &'static str> {
     REMOVED.iter().chain(&RENAMED).map(|(key, _)| *key)
 }
 
-/// Whether removed settings were in this section.
+/// Whether the section had settings that were removed or renamed.
 pub fn is_section(section: &str) -> bool {
     keys().any(|key| key.split_once('.').is_some_and(|(of, _)| of == section))
 }
 
-/// The mistake in using this key, if it is a removed or renamed setting.
+/// The message about using a removed or renamed setting. None: the setting was neither removed nor renamed.
 pub fn of_key(key: &str) -> Option<String> {
     if let Some((_, name)) = RENAMED.iter().find(|(renamed, _)| *renamed == key) {
         return Some(format!("{key} was renamed: write {name} instead, with the same value"));

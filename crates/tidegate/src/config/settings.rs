@@ -1,4 +1,4 @@
-//! The settings as types, with their permitted ranges.
+//! The settings as typed values, with their permitted ranges.
 
 mod admin;
 mod gate;
@@ -18,32 +18,32 @@ use tracing_subscriber::EnvFilter;
 
 use super::{reader::SettingsReader, suggest::did_you_mean};
 
-/// The least number of bytes that a lane may have in progress, even if there are many partitions.
+/// The least byte limit for the entries that a lane has in progress, even if there are many partitions.
 const LEAST_BATCH_BYTES: usize = 128 << 10;
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 const HOUR_MS: i64 = 3_600_000;
 
-/// Everything that can be configured; `config/default.toml` describes each field.
+/// All settings of the program; `config/default.toml` describes each setting.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The system of stores and names, with all its partitions.
+    /// The settings of the stores and of the names in Redis, for each partition.
     pub system: System,
     /// The settings of the worker.
     pub worker: WorkerSettings,
     /// The settings of the admin pages of a worker.
     pub admin: AdminSettings,
-    /// The settings of the gate over HTTP.
+    /// The settings of the gate, which admits orders over HTTP.
     pub gate: GateSettings,
-    /// When workers mark sales as busy.
+    /// The settings which say when workers mark sales as busy, so that the sales refuse orders.
     pub busy_marker: BusyMarkerSettings,
     /// The settings of the log.
     pub log: LogSettings,
 }
 
-/// The section `[log]`.
+/// The settings of the section `[log]`: the level and the format.
 #[derive(Clone, Debug)]
 pub struct LogSettings {
-    /// The level, as `EnvFilter` directives.
+    /// The log level, as directives of `EnvFilter`.
     pub level: String,
     /// The format of log lines.
     pub format: LogFormat,
@@ -61,7 +61,7 @@ pub enum LogFormat {
 }
 
 impl Settings {
-    /// Reads every setting; the reader collects the mistakes.
+    /// Reads every setting. The reader collects the mistakes.
     pub fn read(reader: &mut SettingsReader<'_>) -> Self {
         let worker = worker::read(reader);
         let (stream, keys) = names::read(reader);
@@ -72,7 +72,7 @@ impl Settings {
         let gate = gate::read(reader, &worker);
         let (redis, cluster) = stores::redis(reader);
         if is_cluster_url(redis.url.reveal()) && tags.is_empty() {
-            let why = "is a cluster, where the names of a system need tags: set stream.partitions";
+            let why = "is a cluster, where key names need the tags of partitions: set stream.partitions";
             reader.wrong("redis.url", why);
         }
         Self {
@@ -109,8 +109,8 @@ impl Settings {
         }
     }
 
-    /// The settings of a worker process, for each partition. All its lanes together may have in progress and set aside
-    /// what the settings allow for one partition.
+    /// The settings of a worker process for each partition. Limits on entries in progress, and on entries put off to a
+    /// later try, are divided among the partitions.
     pub fn processes(&self) -> Vec<ProcessSettings> {
         let Self { system, worker, busy_marker, .. } = self.clone();
         let partitions = system.partitions();

@@ -9,7 +9,8 @@ use tidegate_operations::redacted::{HIDDEN, RedactedUrl};
 
 use super::layers::{Layers, Setting};
 
-/// TOML that can be read back, except for hidden passwords, with the source of each value.
+/// The configuration as TOML, with the source of each value. Passwords are hidden. The program can read all other
+/// values again.
 pub fn toml(layers: &Layers) -> String {
     let mut text = String::new();
     for setting in layers.settings() {

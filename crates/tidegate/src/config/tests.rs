@@ -117,7 +117,7 @@ fn all_mistakes_are_reported_together_with_the_place_of_each() {
         "variable TIDEGATE_GATE_CONNECTIONS: gate.connections must be a whole number, but is \"ten\""
             .to_owned(),
         "variable TIDEGATE_KEYS_STOCK: keys.stock = \"stock\" must hold <voucher> exactly once".to_owned(),
-        "flag --set: takes KEY=VALUE, such as worker.batch=200".to_owned(),
+        "flag --set: needs KEY=VALUE, such as worker.batch=200".to_owned(),
     ];
     for expected in &expected {
         assert!(found.contains(expected), "{expected}\nis missing in {found:#?}");
@@ -331,13 +331,13 @@ fn what_the_gate_is_told_of_callers_is_refused_where_it_cannot_be_meant() {
         ("gate.trusted_proxies=proxy.local", "names \"proxy.local\", which is neither an IP address"),
         ("gate.trusted_proxies=10.0.0.1,,10.0.0.2", "names \"\", which"),
         ("gate.trusted_proxies=0.0.0.0/0", "would trust every address"),
-        ("gate.user_header=X-User-Id", "list them; gate.trusted_proxies = []"),
+        ("gate.user_header=X-User-Id", "list your proxies; gate.trusted_proxies = []"),
         ("gate.attempts_by_address=on", "must be off, or ATTEMPTS/SPAN such as 20/1s"),
         ("gate.attempts_by_address=0/1s", "must be off, or"),
         ("gate.attempts_by_address=9999999/1s", "up to 1000000 in a second"),
         ("gate.attempts_by_address=1/25h", "a span of up to a day"),
         ("gate.attempts_by_subject=user", "has \"\" for user"),
-        ("gate.attempts_by_subject=User=1/1s", "names an invalid subject: \"User\" is no name"),
+        ("gate.attempts_by_subject=User=1/1s", "names an invalid subject: \"User\" is not a name"),
     ] {
         let found = problems(load(&sets(&[pair]), &[]));
         assert!(found.len() == 1 && found[0].contains(told), "{pair}: {found:#?}");
@@ -357,7 +357,7 @@ fn names_that_may_stand_for_the_same_key_are_refused_whatever_their_placeholders
         ("stream.results=stream.orders.dead", "stream.dead"),
     ] {
         let found = problems(load(&sets(&[pair]), &[]));
-        let told = format!("names the same keys as {earlier}; give it another name");
+        let told = format!("names the same keys as {earlier}; choose another name");
         assert!(found.len() == 1 && found[0].contains(&told), "{pair}: {found:#?}");
     }
     for pair in [
@@ -367,7 +367,7 @@ fn names_that_may_stand_for_the_same_key_are_refused_whatever_their_placeholders
         "stream.dead=tidegate:partitions:gate:a",
     ] {
         let found = problems(load(&sets(&[pair]), &[]));
-        let told = "is the name of a key that only Tidegate uses; give it another name";
+        let told = "is the name of a key that only Tidegate uses; choose another name";
         assert!(found.len() == 1 && found[0].contains(told), "{pair}: {found:#?}");
     }
     let other =
@@ -465,8 +465,8 @@ fn names_of_fields_with_which_an_entry_could_be_read_in_two_ways_are_refused() {
     load(&sets(&["fields.id=orderId", "fields.user=user_id"]), &[]).unwrap();
     for (pair, told) in [
         ("fields.id=event", "makes an entry an event"),
-        ("fields.user=id", "is the name of fields.id, too"),
-        ("fields.slot=quantity", "is the name of fields.quantity, too"),
+        ("fields.user=id", "is also the value of fields.id"),
+        ("fields.slot=quantity", "is also the value of fields.quantity"),
     ] {
         assert!(problems(load(&sets(&[pair]), &[])).concat().contains(told), "{pair}");
     }

@@ -25,7 +25,7 @@ const MYSQL_PARAMETERS: [&str; 12] = [
 ];
 const MYSQL_TOLD: usize = 8;
 
-/// The mistake in the query of a Redis URL. The message never holds a value, because one may be a secret.
+/// The text about a mistake in the query of a Redis URL. It never shows a value, because a value may be a secret.
 pub fn wrong_redis_query(url: &str) -> Option<String> {
     let sentinel = url.split_once("://").is_some_and(|(scheme, _)| scheme.ends_with("-sentinel"));
     let known: &[&str] = match sentinel {
@@ -35,21 +35,21 @@ pub fn wrong_redis_query(url: &str) -> Option<String> {
     };
     wrong_query(url, known, known, |name| match name {
         "db" | "database" if url.starts_with("redis+unix") => {
-            Some("through a socket it is database 0; for another one use redis://host:port/NUMBER")
+            Some("a socket always uses database 0; for another database use redis://host:port/NUMBER")
         }
-        "db" | "database" => Some("the database is the path: redis://host:6379/NUMBER"),
-        "ssl" | "tls" => Some("TLS is a scheme of its own: rediss://host:6379/0"),
-        "password" | "username" => Some("both stand before the host: redis://user:password@host:6379/0"),
+        "db" | "database" => Some("write the database as the path: redis://host:6379/NUMBER"),
+        "ssl" | "tls" => Some("for TLS, use the scheme rediss: rediss://host:6379/0"),
+        "password" | "username" => Some("write both before the host: redis://user:password@host:6379/0"),
         _ => None,
     })
 }
 
-/// The mistake in the query of a MySQL URL. The message never holds a value, because one may be a secret.
+/// The text about a mistake in the query of a MySQL URL. It never shows a value, because a value may be a secret.
 pub fn wrong_mysql_query(url: &str) -> Option<String> {
     wrong_query(url, &MYSQL_PARAMETERS, &MYSQL_PARAMETERS[..MYSQL_TOLD], |name| match name {
-        "timezone" | "time-zone" | "serverTimezone" => Some("sessions are in UTC"),
-        "useSSL" | "sslMode" | "tls" => Some("TLS: ssl-mode=VERIFY_IDENTITY"),
-        "user" | "password" => Some("both stand before the host: mysql://user:password@host:3306/database"),
+        "timezone" | "time-zone" | "serverTimezone" => Some("sessions always use UTC"),
+        "useSSL" | "sslMode" | "tls" => Some("for TLS, use ssl-mode=VERIFY_IDENTITY"),
+        "user" | "password" => Some("write both before the host: mysql://user:password@host:3306/database"),
         _ => None,
     })
 }
@@ -75,13 +75,13 @@ fn wrong_query(
             (None, []) => String::new(),
             (None, suggested) => {
                 format!(
-                    "{}; there are: {}",
+                    "{}; known parameters: {}",
                     did_you_mean(name, suggested.iter().copied()),
                     suggested.join(", ")
                 )
             }
         };
-        return Some(format!("has the parameter {name:?}, which is unknown here{rest}"));
+        return Some(format!("has the unknown parameter {name:?}{rest}"));
     }
     None
 }
@@ -107,7 +107,7 @@ mod tests {
             ("mysql://h/db?useSSL=false&serverTimezone=UTC", "ssl-mode"),
             ("mysql://h/db?ssl-mode=REQUIRED&timezone=Asia/Shanghai", "UTC"),
             ("mysql://h/db?ssl_mode=REQUIRED", "did you mean ssl-mode?"),
-            ("mysql://h/db?connectTimeout=3", "there are: ssl-mode, ssl-ca"),
+            ("mysql://h/db?connectTimeout=3", "known parameters: ssl-mode, ssl-ca"),
         ] {
             let wrong = wrong_mysql_query(url).unwrap_or_else(|| panic!("{url} is refused"));
             assert!(wrong.contains(told), "{wrong}");

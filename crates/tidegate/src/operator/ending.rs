@@ -24,14 +24,14 @@ use crate::{
 pub(super) enum Ended {
     Whole,
     Stopped,
-    /// A second signal came, with this name.
+    /// A second signal came. The value is the name of the signal.
     Aborted(&'static str),
     Failed(anyhow::Error),
 }
 
-/// Works until all is done. The first signal ends the work after the step in progress, the second one at once.
+/// Runs the work until it is done. The first signal ends it after the step in progress, the second signal at once.
 pub(super) async fn run_until_stopped(work: impl AsyncFnOnce(&Job) -> anyhow::Result<End>) -> Ended {
-    let mut signals = match Signals::listen().context("Failed to listen to signals") {
+    let mut signals = match Signals::listen().context("Failed to set up the signal handlers") {
         Ok(signals) => signals,
         Err(error) => return Ended::Failed(error),
     };
@@ -40,7 +40,7 @@ pub(super) async fn run_until_stopped(work: impl AsyncFnOnce(&Job) -> anyhow::Re
     tokio::select! {
         end = &mut work => return end.into(),
         name = signals.next() => {
-            job.progress.say(&format!("{name}: stopping after the step in progress; send it again to stop at once"));
+            job.progress.say(&format!("{name}: stopping after the step in progress; a second signal stops at once"));
             job.stop.cancel();
         }
     }
@@ -63,7 +63,7 @@ impl From<anyhow::Result<End>> for Ended {
 /// Work that has ended, for the log and for the person who typed the command.
 #[derive(Debug)]
 pub(super) struct EndedWork<'a, R> {
-    /// The work that was done; None if that is not known.
+    /// The report of the work that was done; None if there is no report.
     pub(super) report: Option<&'a R>,
     pub(super) ended: Ended,
     /// The command for the rest of the work.
@@ -75,7 +75,7 @@ pub(super) struct EndedWork<'a, R> {
 struct ReportJson<'a, R> {
     #[serde(flatten)]
     report: &'a R,
-    /// Whether a signal came before all was done.
+    /// Whether a signal came before all work was done.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     stopped: bool,
     /// The reason why the work ended early.
@@ -106,14 +106,14 @@ impl<R: ReportText> EndedWork<'_, R> {
         match &self.ended {
             Ended::Failed(error) => Some(error_chain(error)),
             Ended::Aborted(name) => {
-                let torn = self.report.map_or("the step in progress may be done or not", R::torn);
-                Some(format!("stopped at once by a second {name}: {torn}"))
+                let torn = self.report.map_or("the interrupted step may or may not be done", R::torn);
+                Some(format!("a second {name} stopped the command at once: {torn}"))
             }
             Ended::Whole | Ended::Stopped => None,
         }
     }
 
-    /// The text before the line to paste. None: there is nothing left to do.
+    /// The text before the command line to paste. None: no work is left.
     fn introduction(&self) -> Option<String> {
         let error = self.error().unwrap_or_default();
         match self.ended {
@@ -141,8 +141,8 @@ impl<R: ReportText> EndedWork<'_, R> {
                 .print(&ReportJson { report, stopped, error, continue_with }, |json| json.report.text());
             // A reader who sees only a failure to print would do the work again.
             printed.context(match outcome {
-                CommandOutcome::Done => "All work was done, but the report cannot be printed",
-                _ => "The report of the work that was done cannot be printed",
+                CommandOutcome::Done => "All work was done, but the report could not be printed",
+                _ => "A part of the work was done, but the report could not be printed",
             })?;
         }
         if let Some(introduction) = introduction {

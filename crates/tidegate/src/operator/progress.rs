@@ -8,7 +8,7 @@ use crate::output::print_note;
 
 const TEMPLATE: &str = "{msg} {wide_bar} {human_pos}/{human_len}, {per_sec}, {eta} left";
 
-/// A progress bar on stderr, if that is a terminal. It appears once the total is known, and disappears when the work
+/// A progress bar on stderr if stderr is a terminal. It appears when the total is known, and disappears when the work
 /// ends.
 #[derive(Debug)]
 pub struct ProgressBar {
@@ -16,7 +16,7 @@ pub struct ProgressBar {
 }
 
 impl ProgressBar {
-    /// Creates a bar that is still hidden.
+    /// Creates a progress bar that is still hidden.
     pub fn new() -> Self {
         Self { bar: indicatif::ProgressBar::hidden() }
     }

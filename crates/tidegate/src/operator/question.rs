@@ -16,13 +16,12 @@ tokio::task_local! {
     static PART: (Arc<Together>, String);
 }
 
-/// The questions of a command that runs on several partitions. Each is kept until all are known, and then all are asked
-/// once.
+/// The questions of a command that changes several partitions: they are collected, and then asked as one question.
 #[derive(Debug)]
 pub struct Together {
     kept: Mutex<Vec<Kept>>,
     has_kept: Notify,
-    /// None: not asked yet. An error says why the question could not be asked.
+    /// The answer of the operator. None: not asked yet. An error is the reason why the question could not be asked.
     answer: watch::Sender<Option<Result<bool, String>>>,
 }
 
@@ -35,12 +34,12 @@ struct Kept {
 }
 
 impl Together {
-    /// Creates a set without questions.
+    /// Creates a collection without questions.
     pub fn new() -> Self {
         Self { kept: Mutex::default(), has_kept: Notify::new(), answer: watch::Sender::new(None) }
     }
 
-    /// Runs a part of the command, and keeps its questions under this name, such as the tag of a partition.
+    /// Runs the command in one partition, and collects its question under this name, such as the tag of the partition.
     pub fn part<F: Future>(
         self: &Arc<Self>,
         name: String,
@@ -49,12 +48,12 @@ impl Together {
         PART.scope((Arc::clone(self), name), part)
     }
 
-    /// Waits until the running part waits for an answer.
+    /// Waits until the command that runs in one partition has added its question.
     pub async fn waits(&self) {
         self.has_kept.notified().await;
     }
 
-    /// Asks all questions that were kept. Then every waiting part continues, even if there is no terminal to ask on.
+    /// Asks all collected questions as one question. After the answer, the command continues in each partition.
     pub fn ask(&self) {
         let (plans, question) = all_of(&self.kept());
         let answer = ask_now(&plans, &question).map_err(|error| format!("{error:#}"));
@@ -96,11 +95,11 @@ fn all_of(kept: &[Kept]) -> (String, String) {
     let group =
         |(parts, plan, question): &(Vec<&str>, &str, &str)| format!("{}\n{plan}\n{question}", heading(parts));
     let plans = groups.iter().map(group).collect::<Vec<_>>().join("\n");
-    (plans, format!("Do all of this, in {} partitions?", kept.len()))
+    (plans, format!("Make all these changes, in {} partitions?", kept.len()))
 }
 
-/// Shows the plan and asks, on stderr, because stdout is for data. Every answer except `y` and `yes` is a no, and is
-/// followed by "Nothing was changed.". On several partitions, all questions are asked together.
+/// Shows the plan and asks the operator, on stderr. Only the answers `y` and `yes` mean yes. After any other answer,
+/// prints "Nothing was changed.". If the command changes several partitions, asks all questions as one question.
 ///
 /// # Errors
 /// When there is no terminal: a script must not hang on a question that no person sees.
@@ -121,7 +120,7 @@ fn ask_now(plan: &str, question: &str) -> anyhow::Result<bool> {
     let (stdin, mut stderr) = (io::stdin(), io::stderr());
     if !stdin.is_terminal() || !stderr.is_terminal() {
         let message = format!(
-            "{question} There is no terminal to ask on, so nothing was changed: check the plan with --dry-run, then add --yes"
+            "{question} There is no terminal for the answer, so nothing was changed: use --dry-run, then --yes"
         );
         return Err(WrongUsage(message).into());
     }
@@ -145,7 +144,7 @@ mod tests {
         let all = [kept("{a}", "1 sale"), kept("{b}", "2 sales"), kept("{c}", "1 sale")];
         let (plans, question) = all_of(&all);
         assert_eq!(plans, "Partitions {a}, {c}:\n1 sale\nPause?\nPartition {b}:\n2 sales\nPause?");
-        assert_eq!(question, "Do all of this, in 3 partitions?");
+        assert_eq!(question, "Make all these changes, in 3 partitions?");
         assert_eq!(all_of(&all[..1]), ("Partition {a}:\n1 sale".to_owned(), "Pause?".to_owned()));
     }
 }

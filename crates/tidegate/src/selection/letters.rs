@@ -17,23 +17,23 @@ use crate::{
 /// The flags that filter dead letters.
 #[derive(Args, Clone, Debug)]
 pub struct FilterArgs {
-    /// Only letters with this reason, such as unknown_voucher
+    /// Select only dead letters with this reason, such as unknown_voucher
     #[arg(long, value_name = "WORD")]
     reason: Option<String>,
     #[command(flatten)]
     only: OnlyArgs,
-    /// Only letters of this time or later: RFC 3339, local time, -2h (two hours ago), Unix milliseconds or a letter id
+    /// Select dead letters since this time: RFC 3339, local time, -2h (two hours ago), Unix milliseconds or a letter id
     #[arg(long, value_name = "TIME", value_parser = times::parse_point, allow_hyphen_values = true)]
     from: Option<Point>,
-    /// Only letters of this time or earlier, in the same formats
+    /// Select dead letters up to this time, in the same formats as --from
     #[arg(long, value_name = "TIME", value_parser = times::parse_point, allow_hyphen_values = true)]
     to: Option<Point>,
 }
 
-/// A selection of letters: by ids, by filter, or all.
+/// The arguments that select dead letters: by ids, by a filter, or all dead letters.
 #[derive(Args, Clone, Debug)]
 pub struct LetterSelectionArgs {
-    /// Ids of the dead letters
+    /// The ids of the dead letters to select
     #[arg(value_name = "LETTER", conflicts_with_all = ["all", "reason", "voucher", "user", "from", "to", "limit"])]
     pub letters: Vec<EntryArg>,
     /// Select all dead letters
@@ -41,16 +41,16 @@ pub struct LetterSelectionArgs {
     all: bool,
     #[command(flatten)]
     filter: FilterArgs,
-    /// At most this many letters, the oldest first
+    /// The most dead letters to select, the oldest first
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
     limit: Option<u64>,
 }
 
 impl LetterSelectionArgs {
-    /// Checks that the caller has selected letters.
+    /// Checks that the user has selected dead letters.
     ///
     /// # Errors
-    /// When the caller has not: a command that changes letters must not default to all of them.
+    /// When the user has not selected any: a command that changes letters must not change all letters by default.
     pub fn is_said(&self) -> Result<(), WrongUsage> {
         let FilterArgs { reason, only, from, to } = &self.filter;
         let filters =
@@ -59,11 +59,12 @@ impl LetterSelectionArgs {
             return Ok(());
         }
         let message =
-            "select letters: by their ids, by a filter such as --reason or --voucher, or with --all";
+            "no letters are selected: give their ids, a filter such as --reason or --voucher, or --all";
         Err(WrongUsage(message.to_owned()))
     }
 
-    /// The dead letters that the flags select. Relative times count from the clock of this Redis.
+    /// The selection of dead letters that the arguments describe. Relative times are relative to the clock of this
+    /// Redis.
     ///
     /// # Errors
     /// When Redis does not answer, or the last letter comes before the first.
@@ -74,7 +75,7 @@ impl LetterSelectionArgs {
 }
 
 impl FilterArgs {
-    /// The selected letters, as [`LetterSelectionArgs::letters`].
+    /// The selection of dead letters that the filter describes, like [`LetterSelectionArgs::letters`].
     pub async fn letters(&self, redis: &RedisStore) -> anyhow::Result<LetterSelection> {
         let now_ms = server_time_ms(redis.pool()).await.context("Failed to read the clock of Redis")?;
         let (first, last) = times::range(self.from.as_ref(), self.to.as_ref(), now_ms)?;
@@ -89,7 +90,7 @@ impl FilterArgs {
     }
 }
 
-/// Adds to `command` the flags and values that select these letters.
+/// Adds to `command` the arguments that select dead letters like this selection.
 pub fn typed(letters: &LetterSelection, command: CommandLine) -> CommandLine {
     if let Some(ids) = &letters.ids {
         return ids.iter().fold(command, CommandLine::word);

@@ -12,10 +12,9 @@ use governor::{nanos::Nanos, state::StateStore};
 /// The largest number of values in a generation. Two generations take about 4.5 MB for each limit.
 const GENERATION: usize = 100_000;
 
-/// The time at which each client may ask again, in two generations. A new generation begins when the last one is full
-/// or as old as the span of the limit; the one before it is dropped. A client in the dropped generation has not asked
-/// for a whole span, so it has all its attempts again anyway. A client is forgotten early, and starts with all its
-/// attempts, only if more than [`GENERATION`] others have asked within the span.
+/// The memory of recent requests for one limit: for each client, the time at which the client may send a request again.
+/// If more than [`GENERATION`] clients send requests within the span of the limit, the memory may forget a client too
+/// early.
 #[derive(Debug)]
 pub struct Recent {
     span: Duration,

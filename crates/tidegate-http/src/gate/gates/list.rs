@@ -14,12 +14,12 @@ use super::{Gates, PartitionStores};
 const PATIENCE: Duration = Duration::from_secs(1);
 
 impl Gates {
-    /// The list of partitions that these gates use.
+    /// The tags (names) of the partitions to which the gate is connected.
     pub fn list(&self) -> &[String] {
         self.partitions[0].system.partition().tags()
     }
 
-    /// Reads the list from each partition; partitions that do not answer are left out.
+    /// Reads the list of partitions from the Redis of each partition. The result lacks partitions that do not answer.
     pub async fn stored_lists(&self) -> Vec<StoredList> {
         let read = async |own: &PartitionStores, redis: &RedisStore| match timeout(
             PATIENCE,
@@ -37,13 +37,13 @@ impl Gates {
         join_all(self.reached().map(|(own, redis)| read(own, redis))).await.into_iter().flatten().collect()
     }
 
-    /// Writes a note to each partition that answers: the gate with this name works with this list.
+    /// Writes to the Redis of each partition that the gate `name` uses this list of partitions.
     pub async fn note_work(&self, name: &str) {
         let write = async |redis: &RedisStore| gate_notes::write(redis, name, self.list()).await;
         self.tell_all(write).await;
     }
 
-    /// Deletes the note: the gate with this name no longer works with this list.
+    /// Deletes the note in Redis which says that the gate `name` uses this list of partitions.
     pub async fn end_work(&self, name: &str) {
         self.tell_all(async |redis: &RedisStore| gate_notes::end(redis, name).await).await;
     }
@@ -59,11 +59,11 @@ impl Gates {
                 tracing::warn!(
                     %error, pattern,
                     "Redis refuses the note of this gate, so a change of the list of partitions does not wait for \
-                     it; allow its Redis user this pattern"
+                     this gate: allow the gate's Redis user to write the keys in `pattern`"
                 );
             }),
             Ok(Err(error)) => {
-                tracing::debug!(%error, "could not write the note with the gate's list of partitions");
+                tracing::debug!(%error, "could not write or delete this gate's note about its list of partitions");
             }
             Ok(Ok(())) | Err(_) => {}
         }
@@ -71,7 +71,7 @@ impl Gates {
         join_all(self.reached().map(|(_, redis)| tell(redis))).await;
     }
 
-    /// Waits until a partition has answered for the first time.
+    /// Waits until a partition that has not answered before answers for the first time.
     pub async fn one_more_is_reached(&self) {
         self.reached.notified().await;
     }

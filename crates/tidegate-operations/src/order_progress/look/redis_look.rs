@@ -34,14 +34,16 @@ pub(super) type Open<'a> = (&'a mut WatchedOrder, &'a mut Found);
 pub(super) struct RedisLook<'a> {
     pub redis: &'a RedisOrders<'a>,
     pub backlog: &'a Backlog,
-    /// The vouchers with the highest ids; one more than are searched, if there are more.
+    /// The vouchers with the highest ids, whose journals (the Redis hashes of admitted orders) are searched. If the
+    /// list has one voucher more than a search covers, vouchers were left out.
     pub on_sale: &'a [VoucherId],
     pub read_per_s: Option<f64>,
     pub is_paused: bool,
 }
 
 impl RedisLook<'_> {
-    /// Searches Redis for all of these orders.
+    /// Searches Redis for the stream entries of these orders, and for their notes in the journals (Redis hashes of
+    /// admitted orders).
     pub async fn follow(&self, open: &mut [Open<'_>]) -> Result<(), StreamError> {
         try_join_all(open.iter_mut().map(|(watched, found)| self.read_journal(watched, found))).await?;
         self.search_undelivered(open).await?;

@@ -11,15 +11,15 @@ use super::{VoucherStores, campaign_of, regions};
 /// again.
 const TRIES: usize = 10;
 
-/// The reason why Redis does not take the limits of a voucher.
+/// The reason why limits cannot be copied from MySQL to Redis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotShown {
-    /// The sale of the voucher is over for good, or the voucher moves to another partition.
-    #[error("it is delisted, or is being moved to another partition")]
+    /// The sale of the voucher has ended forever, or the voucher moves to another partition.
+    #[error("the voucher is delisted, or is being moved to another partition")]
     Over,
     /// Redis holds the stock under both of its names, because an operator wrote one of them manually.
     #[error(
-        "Redis holds its stock under both of its names; delete the wrong one first, see docs/buying-limits.md"
+        "Redis has the stock of the voucher under two keys: delete the wrong key first, see docs/buying-limits.md"
     )]
     TwoStocks,
 }
@@ -73,8 +73,9 @@ pub(super) async fn is_in_line(stores: &VoucherStores, owner: LimitOwner) -> any
     Ok(redis == wanted.rules && is_said && is_limited == redis.is_some())
 }
 
-/// Writes the limits of MySQL to Redis, and repeats this until they are equal. It also writes to the voucher's row
-/// since when the voucher has limits. The inner error means that Redis refuses.
+/// Copies the limits of a voucher or a campaign from MySQL to Redis, until both stores have the same limits. Also
+/// stores in the voucher's row since when the voucher has limits. The inner error is the reason why Redis refuses the
+/// limits.
 ///
 /// # Errors
 /// If a store does not answer.
@@ -102,10 +103,11 @@ pub async fn show(
             return Ok(shown);
         }
     }
-    bail!("other programs keep changing these limits: run this again")
+    bail!("other programs keep changing these limits: run this command again")
 }
 
-/// Writes all limits that apply to orders of a voucher, as [`show`] does: its own limits, and those of its campaign.
+/// Copies all limits for orders of a voucher from MySQL to Redis as [`show`] does: the limits of the voucher, and the
+/// limits of its campaign.
 ///
 /// # Errors
 /// As for [`show`].
@@ -129,7 +131,7 @@ async fn show_of_voucher(
     wanted: Option<&str>,
     by: &str,
 ) -> anyhow::Result<Result<(), NotShown>> {
-    const FAILED: &str = "Failed to write since when the voucher has limits to MySQL";
+    const FAILED: &str = "Failed to write to MySQL the time since which the voucher has limits";
     if wanted.is_none() {
         // The row comes first, before Redis admits orders whose entries hold no uses of limits.
         vouchers::set_limits_since(&stores.mysql, voucher, None).await.context(FAILED)?;

@@ -40,7 +40,7 @@ pub(super) fn check(
     if let ChangedStocks::Between(it) = &request.stocks
         && it.from == it.to
     {
-        return Err(refused(format!("{} is named twice: units move from one region to another", it.from)));
+        return Err(refused(format!("region {} is named twice: name two different regions", it.from)));
     }
     let vouchers = vouchers(sides, known)?;
     let notes: Vec<_> = sides.iter().map(|side| request.noted(side)).collect();
@@ -109,14 +109,14 @@ impl StockChangeRequest {
         match (self.initial_stock, done) {
             (None, Some(last)) => Err(StockRefusal {
                 reason: format!(
-                    "this change of {name} was already made in both stores ({})",
+                    "this change of {name} was made before, in both stores ({})",
                     described(last)
                 ),
                 instead: Some(Instead::OnceMore(self.with_initial_stock(initial))),
             }),
             (Some(expected), _) if expected != initial => Err(refused(format!(
-                "the initial stock of {name} in MySQL is {initial} and not {expected}: another change was made since, \
-                 or Redis has lost the note of this change: compare the stocks"
+                "the initial stock of {name} in MySQL is {initial} and not {expected} as expected: another change was \
+                 made since, or Redis has lost its note of this change. Compare the stocks in Redis and MySQL"
             ))),
             _ => Ok(()),
         }
@@ -127,9 +127,9 @@ fn vouchers(sides: &[StockSide], known: &[String]) -> Result<Vec<VoucherId>, Sto
     let voucher = |side: &StockSide| {
         side.voucher.ok_or_else(|| {
             let known = if known.is_empty() {
-                "no voucher is in it".to_owned()
+                "the campaign has no regions".to_owned()
             } else {
-                format!("it has {}", known.join(", "))
+                format!("the regions are {}", known.join(", "))
             };
             refused(format!("the campaign has no region {}: {known}", side.name))
         })
@@ -141,23 +141,23 @@ fn vouchers(sides: &[StockSide], known: &[String]) -> Result<Vec<VoucherId>, Sto
 fn initial_of(side: &StockSide, voucher: VoucherId) -> Result<i64, StockRefusal> {
     let name = &side.name;
     let Some(row) = &side.row else {
-        return Err(refused(format!("MySQL has no row of {name}: it is not on sale")));
+        return Err(refused(format!("{name} is not on sale: MySQL has no row of {name}")));
     };
     let open = side.last.as_ref().filter(|last| last.state == ChangeState::Open);
     Err(match (row.initial_stock, open) {
         _ if row.delisted_ms.is_some() => {
-            refused(format!("{name} is delisted: its sale is over for good, see docs/delist.md"))
+            refused(format!("{name} is delisted: the sale has ended forever, see docs/delist.md"))
         }
         _ if side.is_moving => refused(format!("{name} is being moved to another partition")),
         _ if side.redis_stock.is_none() => refused(format!(
-            "Redis has no stock of {name}: it is not on sale, or Redis lost data (see docs/runbook/redis-lost-data.md)"
+            "Redis has no stock of {name}: load {name}, or if Redis lost data, see docs/runbook/redis-lost-data.md"
         )),
         (_, Some(open)) => StockRefusal {
-            reason: format!("another change of {name} is unfinished ({})", described(open)),
+            reason: format!("another change of {name} is unfinished: {}", described(open)),
             instead: Some(Instead::First(StockChangeRequest::completing(voucher, open))),
         },
         (None, None) => refused(format!(
-            "the initial stock of {name} is unknown (initial_stock is NULL); set it first: {}",
+            "the initial stock of {name} is unknown (initial_stock is NULL); first run: {}",
             set_initial_stock(voucher)
         )),
         (Some(initial), None) => return Ok(initial),
@@ -221,7 +221,7 @@ mod tests {
         initial_stock: Option<i64>,
         change: impl FnOnce(&mut StockSide),
     ) -> Result<Found, StockRefusal> {
-        let mut side = side("it", 7, units, (100, 200));
+        let mut side = side("the voucher", 7, units, (100, 200));
         change(&mut side);
         check(&adjusted(units, initial_stock), &[side], &[], "alice")
     }
@@ -264,14 +264,14 @@ mod tests {
             (
                 -100,
                 (|it| it.redis_stock = Some(99)) as fn(&mut StockSide),
-                "Redis has only 99 units left of it",
+                "Redis has only 99 units left of the voucher",
             ),
-            (-101, |it| it.redis_stock = Some(110), "MySQL has only 100 units left of it"),
-            (1, |it| it.row = None, "MySQL has no row of it"),
-            (1, |it| it.row.as_mut().unwrap().delisted_ms = Some(1), "it is delisted"),
-            (1, |it| it.redis_stock = None, "Redis has no stock of it"),
+            (-101, |it| it.redis_stock = Some(110), "MySQL has only 100 units left of the voucher"),
+            (1, |it| it.row = None, "MySQL has no row of the voucher"),
+            (1, |it| it.row.as_mut().unwrap().delisted_ms = Some(1), "the voucher is delisted"),
+            (1, |it| it.redis_stock = None, "Redis has no stock of the voucher"),
             (1, |it| it.row.as_mut().unwrap().initial_stock = None, "SET initial_stock = stock + "),
-            (MAX_STOCK, |_| {}, "it would have more than"),
+            (MAX_STOCK, |_| {}, "the voucher would have more than"),
         ] {
             let refused = with_side(units, None, change).unwrap_err();
             assert!(refused.reason.contains(told) && refused.instead.is_none(), "{told}: {refused:?}");
@@ -290,7 +290,7 @@ mod tests {
             assert_eq!(check(50, initial_stock, &open), Ok(begun));
         }
         let other = check(40, None, &open).unwrap_err();
-        assert!(other.reason.starts_with("another change of it is unfinished"), "{other:?}");
+        assert!(other.reason.starts_with("another change of the voucher is unfinished"), "{other:?}");
         assert_eq!(other.instead, Some(Instead::First(adjusted(50, Some(150)))));
         let done = open.with_state(ChangeState::Done);
         let refused = check(50, None, &done).unwrap_err();
@@ -320,7 +320,7 @@ mod tests {
         for (change, told) in [
             (
                 (|[_, to]| to.voucher = None) as fn(&mut [StockSide; 2]),
-                "the campaign has no region south: it has north",
+                "the campaign has no region south: the regions are north",
             ),
             (|[from, _]| from.row = None, "MySQL has no row of north"),
             (|[_, to]| to.row.as_mut().unwrap().delisted_ms = Some(1), "south is delisted"),
@@ -348,7 +348,7 @@ mod tests {
         }
         let same = ChangedStocks::Between(StockTransfer { to: "north".into(), ..transfer() });
         let refused = check(&StockChangeRequest { stocks: same, ..moved(20, None) }, &sides(), &[], "alice");
-        assert!(refused.unwrap_err().reason.contains("north is named twice"));
+        assert!(refused.unwrap_err().reason.contains("region north is named twice"));
     }
 
     #[test]

@@ -40,9 +40,11 @@ impl Steps<'_> {
         let (voucher, change) = &self.whole.sides[0];
         match (error, self.stores.redis.sales().read_change(*voucher).await) {
             (ScriptError::Refused(_), Ok(note)) if note.as_ref().is_none_or(|note| note.id != change.id) => {
-                refused(format!("{error}; nothing was changed on either side"))
+                refused(format!("{error}; neither Redis nor MySQL was changed"))
             }
-            _ => unfinished(format!("Redis may have noted it, and MySQL does not have it: {error}")),
+            _ => unfinished(format!(
+                "MySQL does not have the change, but Redis may have a note of it: {error}"
+            )),
         }
     }
 
@@ -80,9 +82,9 @@ impl Steps<'_> {
             Ok(applied) => return self.not_applied(applied),
             Err(error) => {
                 let mysql = match error {
-                    StockChangeError::Commit(_) => "MySQL may have it or not",
+                    StockChangeError::Commit(_) => "MySQL may or may not have the change",
                     StockChangeError::MySql(_) | StockChangeError::Redis(_) => {
-                        "MySQL was not changed by this try"
+                        "this attempt did not change MySQL"
                     }
                 };
                 return unfinished(format!("{}, and {mysql}: {error}", self.in_redis()));
@@ -90,55 +92,55 @@ impl Steps<'_> {
         };
         match redis.sales().end_change(&self.whole.without(lost), ChangeState::Done).await {
             Ok(ChangeReply::Done) => (whole, lost.map(|lost| self.compare(lost))),
-            Ok(reply) => unfinished(format!("MySQL has it, and {}", self.refusal(reply))),
+            Ok(reply) => unfinished(format!("MySQL has the change, but {}", self.refusal(reply))),
             Err(error @ ScriptError::Refused(_)) => {
-                unfinished(format!("MySQL has it, and Redis not yet: {error}"))
+                unfinished(format!("MySQL has the change, but Redis does not have it yet: {error}"))
             }
-            Err(error) => unfinished(format!("MySQL has it, and Redis may have it or not: {error}")),
+            Err(error) => unfinished(format!("MySQL has the change, Redis may or may not have it: {error}")),
         }
     }
 
     fn not_applied(self, applied: Applied) -> Ended {
         match applied {
-            Applied::Cancelled(RowRefusal::TooFew) => refused("MySQL has fewer units left by now".to_owned()),
+            Applied::Cancelled(RowRefusal::TooFew) => refused("MySQL now has fewer units left".to_owned()),
             Applied::Cancelled(RowRefusal::TooMany) => refused(COLUMN_TOO_SMALL.to_owned()),
             Applied::Cancelled(RowRefusal::Delisted) => refused(format!(
-                "{} was delisted in the meantime; nothing was changed on either side",
+                "{} was delisted in the meantime; neither Redis nor MySQL was changed",
                 self.it()
             )),
             Applied::Cancelled(RowRefusal::ByMySql(why)) => {
-                refused(format!("MySQL refused it: {why}; nothing was changed on either side"))
+                refused(format!("MySQL refused the change: {why}; neither Redis nor MySQL was changed"))
             }
             Applied::CancelledWithout(lost) => {
-                refused(format!("MySQL does not have it, so it is cancelled; {}", self.compare(lost)))
+                refused(format!("MySQL does not have the change, so it is cancelled; {}", self.compare(lost)))
             }
             Applied::RefusedAgain { why, lost: Some(_) } => {
-                unfinished(format!("MySQL may have it or not, and refuses writes: {why}"))
+                unfinished(format!("MySQL may or may not have the change, and refuses writes: {why}"))
             }
             Applied::RefusedAgain { why, lost: None } => {
-                unfinished(format!("{}, and MySQL refused it: {why}", self.in_redis()))
+                unfinished(format!("{}, but MySQL refused it: {why}", self.in_redis()))
             }
             Applied::NotCancelled(reply) => {
-                unfinished(format!("MySQL refused it, and {}", self.refusal(reply)))
+                unfinished(format!("MySQL refused the change, and {}", self.refusal(reply)))
             }
             Applied::OtherInitialStock(initials) => unfinished(self.repair_initials(&initials)),
             Applied::Done { .. } | Applied::NotOpen => {
-                unfinished("Redis has no open note of it any more".to_owned())
+                unfinished("Redis no longer has a note that the change is unfinished".to_owned())
             }
         }
     }
 
     /// Returns the name of the voucher in messages, which may be one of two.
     const fn it(self) -> &'static str {
-        if self.sides.len() > 1 { "one of them" } else { "it" }
+        if self.sides.len() > 1 { "one of the vouchers" } else { "the voucher" }
     }
 
     /// Describes what Redis has of an open change.
     fn in_redis(self) -> &'static str {
         match self.whole.sides[..] {
-            [(_, ref change)] if change.units > 0 => "Redis does not have it",
-            [_] => "Redis has it",
-            _ => "the units are taken in Redis and not added",
+            [(_, ref change)] if change.units > 0 => "Redis does not have the change",
+            [_] => "Redis has the change",
+            _ => "Redis took the units from one region and has not added them to the other region",
         }
     }
 
@@ -146,7 +148,7 @@ impl Steps<'_> {
     fn compare(self, lost: VoucherId) -> String {
         let lost = self.sides.iter().find(|side| side.voucher == Some(lost)).map(|side| side.name.as_str());
         format!(
-            "Redis had lost the note of {}, and the stock there is unchanged: compare it with tidegate reconcile",
+            "Redis had lost its note of {} and did not change that stock: compare the stocks with tidegate reconcile",
             lost.unwrap_or_default()
         )
     }
@@ -155,14 +157,14 @@ impl Steps<'_> {
     fn refusal(self, reply: ChangeReply) -> String {
         let it = self.it();
         match reply {
-            ChangeReply::Done => "it was done".to_owned(),
+            ChangeReply::Done => "Redis accepted the step".to_owned(),
             ChangeReply::OtherNote => {
-                format!("another program is changing {it} now: run this again")
+                format!("another program is changing {it} now: run this command again")
             }
             ChangeReply::NoStock => {
-                format!("Redis has no stock of {it} any more (see docs/runbook/redis-lost-data.md)")
+                format!("Redis no longer has a stock of {it} (see docs/runbook/redis-lost-data.md)")
             }
-            ChangeReply::TooFew => "Redis has fewer units left by now".to_owned(),
+            ChangeReply::TooFew => "Redis now has fewer units left".to_owned(),
             ChangeReply::Over => format!("{it} was delisted, or is being moved to another partition"),
         }
     }
@@ -174,14 +176,14 @@ impl Steps<'_> {
         let sides = noted.map(|((voucher, change), initial)| {
             let initial = initial.map_or_else(|| "no number".to_owned(), |initial| initial.to_string());
             format!(
-                "that of voucher {voucher} is {initial}, and was {} before this change and is {} after it",
+                "voucher {voucher} has {initial} units, but had {} before this change and must have {} after it",
                 change.before,
                 change.after()
             )
         });
         format!(
-            "another program has changed initial_stock in MySQL: {}; set it to the value before this change if stock is \
-             without this change, and otherwise to the value after it (an audit shows that)",
+            "another program has changed initial_stock in MySQL: {}. Run tidegate audit: if `stock` does not have this change, \
+             set initial_stock to the value before the change, otherwise to the value after it",
             sides.collect::<Vec<_>>().join("; ")
         )
     }
@@ -205,14 +207,16 @@ fn ended_by_others(change: &StockChange, note: &StockChange) -> Option<Result<Op
         return Some(if note.before == change.after() {
             Ok(Some(since))
         } else {
-            Err(format!("another program has ended it, so that both stores have it or neither; {since}"))
+            Err(format!(
+                "another program has ended this change, so both stores have the change or neither has it; {since}"
+            ))
         });
     }
     match note.state {
         ChangeState::Open => None,
         ChangeState::Done => Some(Ok(None)),
         ChangeState::Cancelled => {
-            Some(Err("neither store has it: another program has cancelled it".to_owned()))
+            Some(Err("neither store has this change: another program has cancelled it".to_owned()))
         }
     }
 }

@@ -23,7 +23,7 @@ use crate::order::OrderId;
 /// The most movements of one millisecond that are kept: far more than Redis makes in one.
 const MOST_LINKS: usize = 10_000;
 
-/// The result of comparing the stock with the journal.
+/// The result of the comparison of a stock with its journal, the Redis hash that notes the changes of the stock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sum {
     /// The stock is the sum of the journal.
@@ -34,7 +34,8 @@ pub enum Sum {
     Unsure,
 }
 
-/// The running sum of a journal. It takes a few words of memory, however many fields there are.
+/// The sum of the notes in a journal (Redis hash), built note by note. It takes a fixed amount of memory, whatever the
+/// size of the journal.
 #[derive(Clone, Debug)]
 pub struct JournalSum {
     snapshot: JournalSnapshot,
@@ -82,7 +83,8 @@ struct Movement {
 }
 
 impl JournalSum {
-    /// Begins a sum with the totals of the snapshot. The notes of the journal are added later.
+    /// Begins the sum of a journal (a Redis hash that notes stock changes) with the values in `snapshot`. The caller
+    /// then adds the notes of the journal.
     #[must_use]
     pub const fn new(snapshot: JournalSnapshot) -> Self {
         Self {
@@ -98,8 +100,8 @@ impl JournalSum {
         }
     }
 
-    /// Counts a field of the journal; call it once for each field. A note that cannot be read counts as the default
-    /// note.
+    /// Adds a field of the journal (a Redis hash that notes stock changes) to the sum. Call this method once for each
+    /// field. A note that cannot be read does not change the sum.
     pub fn add(&mut self, field: JournalField<'_>, note: &JournalNote) {
         if field == JournalField::parse(PURGED) {
             return self.add_purged();
@@ -155,16 +157,17 @@ impl JournalSum {
         }
     }
 
-    /// The units of the whole sale, as far as the journal was added up: loaded, added, taken and repaired until the
-    /// snapshot. Units of refused orders that did not come back, because MySQL did not have them, are subtracted. The
-    /// number means nothing if the sum is unsure.
+    /// The number of units that the sale had in total until the snapshot: loaded and repaired units, and units that
+    /// operators added or took. Units of refused orders that MySQL did not have are subtracted. The number has no
+    /// meaning if [`JournalSum::finish`] cannot decide.
     #[must_use]
     pub const fn loaded(&self) -> i64 {
         self.loaded
     }
 
-    /// Decides whether the stock of the snapshot is the sum. `end` is a snapshot after the journal was read: if a
-    /// movement is later than `end`, it is from before the clock of Redis was set back.
+    /// Decides whether the stock in the snapshot, with which the sum began, equals the sum of the journal (the notes of
+    /// stock changes). `end` is a second snapshot, made after the journal was read. If a note has a later time than
+    /// `end`, the clock of Redis was set back, and the result is unsure.
     #[must_use]
     pub fn finish(&self, end: &JournalSnapshot) -> Sum {
         let fields = self.earlier_fields..=self.earlier_fields + self.new_fields;
@@ -211,9 +214,9 @@ impl JournalSum {
         }
     }
 
-    /// The stock at the beginning of the snapshot's millisecond. None: the movements are no chain with a beginning, or
-    /// the snapshot's stock is not one of the values that the chain allows. Then another program set the stock within
-    /// that millisecond.
+    /// The stock at the beginning of the snapshot's millisecond. `None` if the movements are no chain with a beginning,
+    /// or the snapshot's stock is not one of the values that the chain allows. Then another program set the stock
+    /// within that millisecond.
     fn beginning(&self, stock: i64) -> Option<i64> {
         let mut balance: BTreeMap<i64, i64> = BTreeMap::new();
         for link in &self.links {

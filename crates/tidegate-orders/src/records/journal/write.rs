@@ -6,7 +6,8 @@ use serde_json::json;
 use super::UnderLimits;
 use crate::order::{Quantity, UserId};
 
-/// The note of an admission with its facts under limits, which `lua/admit_limited.lua` puts at the end.
+/// Returns the text of a note that an order took its units, with the order's slot and its limits added at the end, as
+/// `lua/admit_limited.lua` adds them.
 #[must_use]
 pub fn with_limits(note: String, limited: Option<&UnderLimits>) -> String {
     match (limited, note.strip_suffix('}')) {
@@ -17,17 +18,18 @@ pub fn with_limits(note: String, limited: Option<&UnderLimits>) -> String {
     }
 }
 
-/// The note that the voucher has limits since this time.
+/// Makes the note which says since when the voucher has limits, for the voucher's journal (a Redis hash).
 #[must_use]
 pub fn limited(by: &str, since_ms: i64) -> String {
     format!(r#"{{"action":"limit","change":0,"by":"{by}","timestamp":{since_ms}}}"#)
 }
 
-/// The field of the note that [`load`] writes.
+/// The field of a journal (Redis hash) for the note that [`load`] makes.
 pub const LOAD: &str = "#load";
 
-/// The note of an order that holds its units, in the form that `lua/admit.lua` finds again. A client that requests the
-/// order again gets the answer that it was admitted. `at_ms`: Unix milliseconds by the clock of Redis.
+/// Makes the note of an order that has taken its units, for the voucher's journal (a Redis hash). If a client requests
+/// the order again, `lua/admit.lua` reads the note and answers that the order was admitted. `at_ms` is in Unix
+/// milliseconds by the clock of Redis.
 #[must_use]
 pub fn admission(user: UserId, quantity: Quantity, at_ms: i64) -> String {
     // The scripts search for pieces of this text, so the order of the fields is theirs.
@@ -36,8 +38,9 @@ pub fn admission(user: UserId, quantity: Quantity, at_ms: i64) -> String {
     )
 }
 
-/// The note of an order that holds nothing any more, with the admission that was released: it changes no sum. A client
-/// that requests the order again gets the answer that it was released. `user` is None if it is unknown.
+/// Makes the journal note of an order that has returned its units. The note does not change the sum of the journal. If
+/// a client requests the order again, the script answers that the order was released. `user` is `None` if the user is
+/// unknown.
 #[must_use]
 pub fn release(user: Option<UserId>, units: i64, by: &str, at_ms: i64) -> String {
     let admitted = json!({ "user": user.map(|user| user.to_string()), "change": -units, "timestamp": at_ms });
@@ -46,13 +49,14 @@ pub fn release(user: Option<UserId>, units: i64, by: &str, at_ms: i64) -> String
     )
 }
 
-/// The note of all units that a sale got.
+/// Makes the note which says how many units were loaded for a sale, for the voucher's journal (a Redis hash).
 #[must_use]
 pub fn load(units: i64, by: &str, at_ms: i64) -> String {
     format!(r##"{{"action":"load","from":0,"to":{units},"change":{units},"by":"{by}","timestamp":{at_ms}}}"##)
 }
 
-/// The note that the journal is complete. `id` identifies the run that completed it.
+/// Makes the note which says that the voucher's journal (a Redis hash) has every change of the stock. `id` identifies
+/// the program run that checked the journal.
 #[must_use]
 pub fn complete(by: &str, id: &str, at_ms: i64) -> String {
     format!(r#"{{"action":"complete","by":"{by}","timestamp":{at_ms},"id":"{id}"}}"#)

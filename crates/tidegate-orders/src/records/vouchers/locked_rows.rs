@@ -15,7 +15,7 @@ const LOCK_TO_WRITE: &str = "SELECT CAST(stock AS SIGNED), initial_stock, CAST(d
 const LOCK_TO_READ: &str = "SELECT CAST(stock AS SIGNED), initial_stock, CAST(delisted_at IS NOT NULL AS SIGNED) \
      FROM {vouchers} WHERE voucher_id = ? LOCK IN SHARE MODE";
 
-/// The reason why locked rows are not changed. They stay locked.
+/// The reason why the locked rows of vouchers are not changed. The rows stay locked after this error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RowRefusal {
     /// A row has fewer units than must be taken.
@@ -31,9 +31,9 @@ pub enum RowRefusal {
 /// The contents of a locked row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LockedRow {
-    /// The units that are left.
+    /// The number of units that the voucher has left.
     pub stock: i64,
-    /// The units at the start; None: unknown.
+    /// The number of units that the sale of the voucher has had in total. `None` if this number is unknown.
     pub initial: Option<i64>,
     is_delisted: bool,
 }
@@ -46,7 +46,7 @@ pub(crate) struct LockedRows {
     vouchers: Vec<VoucherId>,
     /// The reason why the rows cannot be changed, if the server refused.
     refused: Option<String>,
-    /// The contents of the rows; None: the voucher has no row.
+    /// The contents of the locked rows, one for each voucher. `None` for a voucher without a row.
     pub rows: Vec<Option<LockedRow>>,
 }
 
@@ -86,8 +86,9 @@ async fn select_locked(
 }
 
 impl LockedRows {
-    /// Changes stock and initial stock of each voucher by these units. Other sessions see the change only after
-    /// [`LockedRows::commit`]. If a sale is over for good, nothing is changed.
+    /// Changes the stock and the initial stock of each voucher by the given number of units. Other sessions see the
+    /// change only after [`LockedRows::commit`]. If any voucher is delisted (its sale ended permanently), nothing is
+    /// changed.
     ///
     /// # Errors
     /// Fails like [`super::find`]. Whether the rows are still locked is then unknown.
@@ -124,13 +125,13 @@ impl LockedRows {
         Ok(Ok(()))
     }
 
-    /// The reason why the rows cannot be changed; None: they can.
+    /// The reason why the locked rows cannot be changed. `None` if they can be changed.
     pub fn refused(&self) -> Option<&str> {
         self.refused.as_deref()
     }
 
-    /// Ends the sales for good: they are delisted, and over, from now on. Other sessions see this only after
-    /// [`LockedRows::commit`]. Sales that ended or were delisted before keep their times.
+    /// Delists the vouchers: ends their sales permanently, and sets the end times to now. Other sessions see the change
+    /// only after [`LockedRows::commit`]. Sales that already ended or were already delisted keep their times.
     ///
     /// # Errors
     /// Fails like [`super::find`]. Whether the rows are still locked is then unknown.
@@ -145,8 +146,8 @@ impl LockedRows {
         Ok(())
     }
 
-    /// Commits the changes in a packet of its own: a server that replicates by certification reports the result only
-    /// for that.
+    /// Commits the changes of the locked rows, with the COMMIT in a packet of its own. A server that replicates by
+    /// certification reports a conflict only for such a packet.
     ///
     /// # Errors
     /// Fails like [`super::find`]. Whether the changes were committed is then unknown.
@@ -154,8 +155,8 @@ impl LockedRows {
         Ok(self.session.commit().await?)
     }
 
-    /// Rolls back the changes of the locked rows. If the server does not get this statement, the end of the session
-    /// rolls back.
+    /// Rolls back the changes of the locked rows. If the server does not get the ROLLBACK, it rolls back when the
+    /// session ends.
     pub async fn rollback(self) {
         self.session.roll_back().await;
     }

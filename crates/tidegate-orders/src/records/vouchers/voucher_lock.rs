@@ -20,24 +20,24 @@ use crate::{
 /// The longest wait for the row. Workers hold it for milliseconds; each try waits as long as any statement may.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A voucher with a locked row. When this is dropped, its session ends, and the lock with it.
+/// A voucher whose row in MySQL is locked. When this value is dropped, its session and the lock end.
 #[derive(Debug)]
 pub struct VoucherLock {
     session: MySqlConnection,
-    /// The row of the voucher, which does not change while it is locked.
+    /// The contents of the voucher's row, which do not change while the row is locked.
     pub row: VoucherRow,
     /// The number of refused orders of the voucher.
     pub refusals: i64,
 }
 
-/// The reason why a voucher could not be locked, or is no longer locked.
+/// The reason why the row of a voucher could not be locked, or is no longer locked.
 #[derive(Debug, thiserror::Error)]
 pub enum VoucherLockError {
     /// Other sessions hold the row of the voucher.
-    #[error("other sessions hold the row of voucher {0} in MySQL")]
+    #[error("other sessions have locked the row of voucher {0} in MySQL")]
     Held(VoucherId),
     /// The lock is lost: its session was ended, or the row was changed nevertheless.
-    #[error("the row of voucher {voucher} in MySQL is not locked any more ({why})")]
+    #[error("Tidegate no longer has the lock on the row of voucher {voucher} in MySQL ({why})")]
     Lost {
         /// The voucher whose lock is lost.
         voucher: VoucherId,
@@ -55,27 +55,29 @@ impl From<sqlx::Error> for VoucherLockError {
     }
 }
 
-/// An order that MySQL has, as a row or as a refusal.
+/// An order that MySQL knows, because of the order's row or the row of its refusal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnownOrder {
     /// The id of the order.
     pub order: OrderId,
     /// The user of the order.
     pub user: UserId,
-    /// The units of the order.
+    /// The number of units in the order.
     pub quantity: Quantity,
-    /// The state of its row; a refused order counts as cancelled.
+    /// The state of the order's row. A refused order counts as cancelled.
     pub state: RowState,
-    /// Whether the order holds its slot: no other order of this user can be in it.
+    /// Whether the order has a slot: a number that no other live order of the same user and voucher can have.
     pub has_slot: bool,
-    /// The uses of limits and the slot of the order, if it was admitted under limits.
+    /// The slot of the order (its number among the user's orders) and the limits that it counts against. `None` if the
+    /// voucher had no limits when the order was placed.
     pub limited: Option<UnderLimits>,
-    /// The time at which the order was admitted, or else written, in Unix milliseconds.
+    /// The time at which the order took its units in Redis, or else the time at which the order was written to MySQL,
+    /// in Unix milliseconds.
     pub at_ms: i64,
 }
 
 impl VoucherLock {
-    /// Locks the row of a voucher; waits for other sessions that write it. None: the voucher has no row.
+    /// Locks the row of a voucher, and waits for other sessions that write the row. `None` if the voucher has no row.
     ///
     /// # Errors
     /// Returns a [`VoucherLockError`] if the row cannot be locked.
@@ -97,7 +99,7 @@ impl VoucherLock {
         }
     }
 
-    /// Reads the orders of the voucher that have rows. Rows without valid ids are left out.
+    /// Reads the voucher's orders that have rows. Rows with invalid ids are left out.
     pub fn orders(&mut self) -> BoxStream<'_, sqlx::Result<KnownOrder>> {
         let Tables { orders, limit_uses, .. } = Tables::DEFAULT;
         let sql = format!(
@@ -113,7 +115,8 @@ impl VoucherLock {
         .boxed()
     }
 
-    /// Reads the refused orders of the voucher. If it has any, this reads the refusals of all vouchers.
+    /// Reads the refused orders of the voucher. If the voucher has at least one refused order, the call reads the
+    /// refused orders of all vouchers.
     pub fn refused(&mut self) -> BoxStream<'_, sqlx::Result<KnownOrder>> {
         if self.refusals == 0 {
             return futures_util::stream::empty().boxed();
@@ -127,7 +130,7 @@ impl VoucherLock {
         .boxed()
     }
 
-    /// Keeps the session alive on the server, and checks that it still has the lock.
+    /// Keeps the session alive on the server, and checks that the session still holds the lock.
     ///
     /// # Errors
     /// Returns [`VoucherLockError::Lost`] if the lock is lost; rows that were read may have changed since.
@@ -142,7 +145,7 @@ impl VoucherLock {
         Err(lost("the row has changed".to_owned()))
     }
 
-    /// Releases the row, so that other sessions can write it again.
+    /// Releases the lock on the voucher's row, so that other sessions can write the row again.
     pub async fn end(self) {
         // Even if this fails, the session ends, and the lock with it.
         let _ended = self.session.close().await;
@@ -150,7 +153,7 @@ impl VoucherLock {
 }
 
 impl KnownOrder {
-    /// Converts a row. None: its numbers are no valid ids.
+    /// Converts a row. `None` if the numbers in the row are not valid ids.
     fn written(row: &OrderRow, uses: Option<&[u8]>) -> Option<Self> {
         let limited = uses.and_then(|uses| {
             let slot = row.slot.map_or(Ok(Slot::FIRST), Slot::try_from).ok()?;
@@ -167,7 +170,7 @@ impl KnownOrder {
         })
     }
 
-    /// Converts a row. None: its numbers are no valid ids.
+    /// Converts a row. `None` if the numbers in the row are not valid ids.
     fn refused(refusal: &RefusalRow) -> Option<Self> {
         Some(Self {
             order: refusal.order,

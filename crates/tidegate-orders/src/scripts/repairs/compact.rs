@@ -8,10 +8,11 @@ use crate::{
     records::journal::{JournalNote, write},
 };
 
-/// The maximum number of orders in one call. Redis does nothing else during the call.
+/// The maximum number of orders in one call that removes notes of final orders. During the call, Redis runs no other
+/// command.
 pub const MOST_COMPACTED: usize = 500;
 
-/// An order whose note is removed or shortened.
+/// One change that makes a journal smaller: the note about an order is removed or shortened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OrderCompaction {
     order: OrderId,
@@ -24,7 +25,8 @@ pub struct OrderCompaction {
 }
 
 impl OrderCompaction {
-    /// Removes the order from the journal, because it is final in both stores. None: the note cannot be read.
+    /// Makes the change that removes the note about an order from the journal, because the order is final in both
+    /// stores. `None` if the note cannot be read.
     #[must_use]
     pub fn remove(order: OrderId, found: &str) -> Option<Self> {
         let entry = JournalNote::parse(found.as_bytes())?;
@@ -34,8 +36,8 @@ impl OrderCompaction {
         Some(Self { order, found: found.to_owned(), becomes: String::new(), units, change })
     }
 
-    /// Shortens the note of an admission to the parts that the scripts read. None: the note is not an admission, is
-    /// short already, or notes a repair.
+    /// Makes the change that shortens the note about an order to the values that the scripts read. `None` if the note
+    /// is already short, is from a repair, or says that the order was released.
     #[must_use]
     pub fn shorten(order: OrderId, found: &str) -> Option<Self> {
         let entry = JournalNote::parse(found.as_bytes()).filter(|entry| entry.is_admission())?;
@@ -55,7 +57,7 @@ impl OrderCompaction {
     }
 }
 
-/// The reply to a compaction.
+/// The reply to a call that removes or shortens notes in a journal (the Redis hash with notes about orders).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CompactReply {
     /// The numbers of orders whose notes were unchanged and are now compacted.
@@ -72,8 +74,8 @@ pub enum CompactReply {
 }
 
 impl Repairs {
-    /// Compacts at most [`MOST_COMPACTED`] orders that are older than `before_ms`. An order whose note has changed
-    /// meanwhile is left as it is.
+    /// Removes or shortens the notes about at most [`MOST_COMPACTED`] orders that are older than `before_ms`. A note
+    /// that has changed since the caller read it stays as it is.
     ///
     /// # Errors
     /// See [`ScriptError`]. The call may be repeated: no order is compacted twice.

@@ -17,22 +17,22 @@ const KEPT_S: i64 = 3_600;
 const MOVING: &str = "moving";
 const GONE: &str = "gone";
 
-/// The size of a sale in Redis.
+/// The sizes of a sale's keys in Redis, and whether the sale is closed for a move to another partition.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SaleSize {
-    /// The units left, as Redis has them. None: there is no stock.
+    /// The number of units left in Redis. `None` if Redis has no stock of the voucher.
     pub stock: Option<String>,
-    /// The number of users who were admitted.
+    /// The number of users who got an order for the voucher in Redis.
     pub buyers: u64,
-    /// The number of fields in the journal.
+    /// The number of fields in the voucher's journal, the Redis hash that notes changes of its stock.
     pub journal: u64,
-    /// Whether the sale is closed and has not moved away.
+    /// Whether the sale is closed for a move, and is still in this partition.
     pub is_closed: bool,
-    /// Whether the sale has moved away.
+    /// Whether the sale has moved to another partition.
     pub is_gone: bool,
 }
 
-/// The reply to an import of a sale.
+/// The reply to a call that imports a sale from another partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ImportReply {
     /// The sale is imported, and still closed.
@@ -54,7 +54,7 @@ impl ImportReply {
     }
 }
 
-/// The reply to a removal of a moved sale.
+/// The reply to a call that removes the keys of a sale after its move to another partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RemoveMovedReply {
     /// An earlier call removed the sale.
@@ -77,7 +77,7 @@ impl RemoveMovedReply {
 }
 
 impl Repairs {
-    /// Closes a sale: it is paused, and only [`Repairs::reopen`] ends that. Returns whether this call closed it.
+    /// Closes a sale: pauses it until [`Repairs::reopen`] is called. Returns whether this call closed the sale.
     ///
     /// # Errors
     /// See [`ScriptError`].
@@ -87,7 +87,8 @@ impl Repairs {
         understood("close.lua", &reply, flag)
     }
 
-    /// Opens a closed sale again, with the pause that it had before. Returns whether it was closed.
+    /// Opens a closed sale again. If the sale was paused before it was closed, it stays paused. Returns whether the
+    /// sale was closed.
     ///
     /// # Errors
     /// See [`ScriptError`].
@@ -97,7 +98,7 @@ impl Repairs {
         understood("reopen.lua", &reply, flag)
     }
 
-    /// Reads how much Redis holds of a sale.
+    /// Reads the size of a sale's keys in Redis.
     ///
     /// # Errors
     /// See [`ScriptError`].
@@ -115,8 +116,8 @@ impl Repairs {
         })
     }
 
-    /// Copies a closed sale to another partition and imports it there, over the remains of an earlier copy. No other
-    /// program may write to either side meanwhile.
+    /// Copies a closed sale to another partition. If an earlier copy left keys in that partition, the new copy replaces
+    /// them. No other program may write to the sale in either partition during the call.
     ///
     /// # Errors
     /// See [`ScriptError`]. The call may be repeated.
@@ -139,7 +140,7 @@ impl Repairs {
         understood("import_sale.lua", &reply, ImportReply::from_code)
     }
 
-    /// Removes a closed sale that was imported elsewhere.
+    /// Removes the keys of a closed sale from this partition, after another partition has imported the sale.
     ///
     /// # Errors
     /// See [`ScriptError`]. The call may be repeated.

@@ -13,9 +13,9 @@ use crate::{
 };
 
 impl SaleLimits {
-    /// Counts the counters in Redis of those of these vouchers that have limits, and then of their campaigns. There is
-    /// a counter for each subject that has bought under a limit, and one for each user with slots. It takes two round
-    /// trips, however many counters there are.
+    /// Returns the number of limit counters in Redis for the given vouchers and their campaigns. There is a counter for
+    /// each value that a limit counts by, such as a phone, and a counter for each user who may have several orders. The
+    /// call takes two round trips, whatever the number of counters.
     ///
     /// # Errors
     /// See [`ScriptError`].

@@ -14,7 +14,8 @@ use crate::{
 /// The maximum number of fields in one call.
 const PIECE: usize = 500;
 
-/// The uses of limits that orders hold, of a voucher or a campaign. For each field, it counts the latest window.
+/// The sums of what the orders of a voucher or a campaign count against its limits. For each counter, only the latest
+/// time window counts.
 #[derive(Debug, Default)]
 pub struct LimitUsage {
     counts: BTreeMap<(LimitOwner, String), Count>,
@@ -30,7 +31,7 @@ struct Count {
 }
 
 impl LimitUsage {
-    /// Adds an order that still holds what it used.
+    /// Adds what an order counts against limits. The order must not have ended.
     pub fn add(&mut self, voucher: VoucherId, user: UserId, quantity: Quantity, limited: &UnderLimits) {
         for used in limited.uses.iter() {
             let owner = used.campaign.map_or(LimitOwner::Voucher(voucher), LimitOwner::Campaign);
@@ -39,7 +40,7 @@ impl LimitUsage {
         *self.slots.entry((voucher, user)).or_default() |= 1 << (limited.slot.get() - 1);
     }
 
-    /// Adds the uses of an order of any region that count for the limits of its campaign.
+    /// Adds what an order counts against the limits of its campaign. The order may be from any region of the campaign.
     pub fn add_common(&mut self, campaign: CampaignId, units: u64, uses: &Uses) {
         for used in uses.iter().filter(|used| used.campaign == Some(campaign)) {
             self.count((LimitOwner::Campaign(campaign), used.field()), used.window, units);
@@ -59,7 +60,8 @@ impl LimitUsage {
 }
 
 impl SaleLimits {
-    /// Raises the counters in Redis to what these orders hold, and lowers none. Returns how many counters were raised.
+    /// Raises the limit counters in Redis that are lower than the sums of the added orders. Never lowers a counter.
+    /// Returns the number of raised counters.
     ///
     /// # Errors
     /// See [`ScriptError`]. The call may be repeated.

@@ -7,7 +7,8 @@ use crate::scripts::{SaleLimits, ScriptError};
 const PIECE: usize = 500;
 
 impl SaleLimits {
-    /// Deletes these fields if they still hold these values. Returns how many were deleted.
+    /// Deletes the given limit counters, each only if it still has the given value. Returns the number of deleted
+    /// counters.
     ///
     /// # Errors
     /// See [`ScriptError`].

@@ -11,28 +11,28 @@ const MOST_READ: usize = 500;
 /// The maximum number of fields that are set in one step.
 const MOST_SET: usize = 300;
 
-/// Fields of a hash of uses, read in one step.
+/// Some counters from the Redis hash of limit counters, all read in one step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsesSnapshot {
-    /// The time of the read, in Unix milliseconds by the clock of Redis.
+    /// The time at which the fields were read, in Unix milliseconds by the clock of Redis.
     pub at_ms: i64,
-    /// Each field with its value. None: the field does not exist.
+    /// The fields that were read, each with its value. `None` for a field that does not exist.
     pub fields: Vec<(String, Option<String>)>,
 }
 
-/// A change of a field in a hash of uses.
+/// A change of one counter in the Redis hash of limit counters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetUse {
-    /// The name of the field.
+    /// The name of the field in the hash of limit counters.
     pub field: String,
-    /// The value that was read. None: the field did not exist.
+    /// The value that the field had when it was read. `None` if the field did not exist.
     pub found: Option<String>,
-    /// The new value of the field. None: the field is deleted.
+    /// The new value of the field. `None` if the field must be deleted.
     pub becomes: Option<String>,
 }
 
 impl SaleLimits {
-    /// Reads these fields, 500 in a step. It changes nothing.
+    /// Reads the given fields from a Redis hash of limit counters, 500 fields in a step. Changes nothing.
     ///
     /// # Errors
     /// See [`ScriptError`].
@@ -51,7 +51,8 @@ impl SaleLimits {
         Ok(snapshots)
     }
 
-    /// Sets these fields, each only if it still holds the value that was read. Returns for each whether it was set.
+    /// Sets the given fields of a Redis hash of limit counters, each only if it still has the value that was read.
+    /// Returns for each field whether it was set.
     ///
     /// # Errors
     /// See [`ScriptError`]. The call may be repeated.

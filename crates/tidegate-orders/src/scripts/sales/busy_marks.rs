@@ -10,32 +10,33 @@ use crate::scripts::{Sales, ScriptError};
 /// The maximum number of vouchers in a call, so that the call is short.
 const MOST: usize = 200;
 
-/// The mark of a sale that says whether workers serve it. Each time span counts from now on, by the clock of Redis, and
-/// is shorter than a day.
+/// The busy mark of a sale. While it is set, scripts refuse new orders, because workers are too far behind. Each time
+/// span in the marker begins now, by the clock of Redis, and is shorter than a day.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BusyMark {
-    /// Requests are refused with [`AdmitReply::Busy`](crate::scripts::AdmitReply::Busy) for this time. The mark expires by
-    /// itself.
+    /// Requests are refused with [`AdmitReply::Busy`](crate::scripts::AdmitReply::Busy) for this time. The mark expires
+    /// by itself.
     BusyFor(Duration),
-    /// Requests are served for this time, and refused afterwards. A worker that serves the sale renews the mark before
-    /// it ends.
+    /// Requests are served for this time, and refused afterwards. A worker that serves the sale renews the mark
+    /// before it ends.
     ServedFor(Duration),
     /// No request is refused as busy.
     None,
 }
 
-/// The sales that were marked, and the vouchers that cannot be.
+/// The outcome of a call that marks sales as busy: how many sales changed, and which vouchers cannot be marked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MarkedSales {
-    /// The number of sales that got a mark or lost one.
+    /// The number of sales that got or lost a busy mark, which lets scripts refuse new orders.
     pub changed: u64,
-    /// Vouchers whose key in Redis is not a hash, so it cannot hold a mark.
+    /// The vouchers whose key in Redis is not a hash, so that the key cannot contain a busy mark.
     pub left_out: Vec<VoucherId>,
 }
 
 impl Sales {
-    /// Marks the sales of these vouchers, which must be of this store's partition. A pause stays as it is. A voucher
-    /// without a stock gets no mark, and a voucher whose key is not a hash is left out.
+    /// Marks the sales of the given vouchers as busy, or removes the marks. All vouchers must belong to this store's
+    /// partition. Pauses of the sales do not change. A voucher without a stock gets no mark, and a voucher whose key is
+    /// not a hash is left out.
     ///
     /// # Errors
     /// See [`ScriptError`]. Vouchers of earlier calls may already have their marks.

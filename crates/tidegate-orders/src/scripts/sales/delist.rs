@@ -12,7 +12,7 @@ use crate::{keys::naming, limits::LimitOwner, order::VoucherId};
 /// The number of elements that Redis samples to estimate the size of a key.
 const SAMPLES: i64 = 100;
 
-/// The reply to delisting a voucher in Redis.
+/// The reply to a call that delists a voucher in Redis: ends its sale permanently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DelistReply {
     /// Redis has neither stock nor buyers nor journal of this voucher.
@@ -34,7 +34,7 @@ impl DelistReply {
     }
 }
 
-/// The reply to removing the keys of a delisted voucher.
+/// The reply to a call that removes the keys of a delisted voucher, whose sale has ended permanently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RemovedKeys {
     /// There were no keys to remove.
@@ -59,17 +59,17 @@ impl RemovedKeys {
     }
 }
 
-/// The number and the size of the keys of a sale.
+/// The number of the keys of a sale in Redis, and the memory that they take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SaleKeys {
-    /// The number of keys: at most four, and three more with limits.
+    /// The number of the sale's keys: at most four, or at most seven if the voucher has limits.
     pub keys: u64,
-    /// The memory that they take, in bytes, as an estimate.
+    /// The memory that the sale's keys take, in bytes, as Redis estimates it.
     pub bytes: u64,
 }
 
 impl Sales {
-    /// Ends the sale of a voucher for good. MySQL must have delisted the voucher before.
+    /// Delists a voucher in Redis: ends its sale permanently. The voucher must already be delisted in MySQL.
     ///
     /// # Errors
     /// See [`ScriptError`]. The call may be repeated.
@@ -85,7 +85,8 @@ impl Sales {
         understood("delist.lua", &reply, DelistReply::from_code)
     }
 
-    /// Removes all keys of a voucher that Redis holds as delisted since `delisted_ms`.
+    /// Removes all keys of a voucher, if the voucher was delisted in Redis (its sale ended permanently) at the time
+    /// `delisted_ms`.
     ///
     /// # Errors
     /// See [`ScriptError`]. The call may be repeated.
@@ -99,7 +100,7 @@ impl Sales {
         understood("remove_delisted.lua", &reply, RemovedKeys::from_code)
     }
 
-    /// Reads how much memory the keys of a sale take. For a large key, Redis estimates the size from a hundred
+    /// Reads how much memory the keys of a sale take. For a large key, Redis estimates the size from a hundred of its
     /// elements.
     ///
     /// # Errors

@@ -9,8 +9,8 @@ use crate::scripts::{Sales, ScriptError};
 use crate::{keys::naming, limits::LimitOwner, order::VoucherId};
 
 impl Sales {
-    /// The bytes of a voucher's stock, buyers, window and journal, and of the counters of its limits. Redis estimates
-    /// them from a few members of each key, so the call costs the same for any size.
+    /// The memory in bytes that all keys of a voucher take in Redis. Redis estimates the size from a few members of
+    /// each key, so the call costs the same for keys of any size.
     ///
     /// # Errors
     /// See [`ScriptError`].

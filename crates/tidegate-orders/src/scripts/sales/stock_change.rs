@@ -16,30 +16,32 @@ const JOURNALED_BY: &str = "operator:restock";
 /// The author of a transfer, for both journals.
 const TRANSFER_JOURNALED_BY: &str = "operator:voucher_transfer";
 
-/// The note of a change of a voucher's stock in both stores.
+/// The note in Redis about a change of a voucher's stock by an operator. The change must be made in both stores.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct StockChange {
-    /// The id of the change, which no other change has.
+    /// The id of the stock change, which no other change has.
     pub id: String,
-    /// The units that are added; below 0: taken.
+    /// The number of units that the change adds to the stock. The number is below 0 if the change takes units.
     pub units: i64,
-    /// The initial stock in MySQL before the change. It shows whether MySQL has the change.
+    /// The initial stock (the total units of the sale) in MySQL before the change. This number shows whether MySQL
+    /// already has the change.
     pub before: i64,
-    /// The state of the change.
+    /// The state of the stock change: open, done or cancelled.
     pub state: ChangeState,
-    /// The operator or program that began it.
+    /// The operator or the program that began the change.
     pub by: String,
-    /// The time at which it began.
+    /// The time at which the change began.
     pub at: Timestamp,
-    /// The transfer that this change is one side of. Only the command for transfers completes such a change.
+    /// The transfer of units between two regions of a campaign, if the change is a part of a transfer. In this case,
+    /// only the command for transfers can complete the change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub moved: Option<Box<RecordedTransfer>>,
 }
 
-/// The two regions of a transfer of units.
+/// The two regions of a campaign between which units are transferred.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct StockTransfer {
-    /// The campaign of both regions.
+    /// The campaign that both regions belong to.
     pub campaign: CampaignId,
     /// The region that gives the units.
     pub from: String,
@@ -47,19 +49,20 @@ pub struct StockTransfer {
     pub to: String,
 }
 
-/// The transfer in the notes of both sides. Each note has all of it, so one note is enough to restore the other.
+/// A transfer of units between two regions, as the notes of both regions in Redis record it. Each note contains the
+/// whole transfer, so the other note can be restored from it.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct RecordedTransfer {
-    /// The regions of the transfer.
+    /// The two regions of the transfer.
     #[serde(flatten)]
     pub transfer: StockTransfer,
-    /// The initial stock in MySQL of the region that gives, before the transfer.
+    /// The initial stock (the total units) in MySQL of the region that gives units, before the transfer.
     pub giver_before: i64,
-    /// The initial stock in MySQL of the region that gets, before the transfer.
+    /// The initial stock (the total units) in MySQL of the region that gets units, before the transfer.
     pub taker_before: i64,
 }
 
-/// The state of a stock change.
+/// The state of a stock change: open, done or cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChangeState {
@@ -73,20 +76,20 @@ pub enum ChangeState {
 }
 
 impl StockChange {
-    /// A change that begins now.
+    /// Creates a stock change that begins now.
     #[must_use]
     pub fn new(units: i64, before: i64, by: String) -> Self {
         let id = format!("{:032x}", rand::random::<u128>());
         Self { id, units, before, state: ChangeState::Open, by, at: Timestamp::now(), moved: None }
     }
 
-    /// The same change in another state.
+    /// Returns a copy of the stock change with another state.
     #[must_use]
     pub fn with_state(&self, state: ChangeState) -> Self {
         Self { state, ..self.clone() }
     }
 
-    /// The initial stock in MySQL after the change.
+    /// The initial stock (the total units of the sale) in MySQL after the change.
     #[must_use]
     pub const fn after(&self) -> i64 {
         self.before.saturating_add(self.units)
@@ -108,16 +111,17 @@ impl StockChange {
     }
 }
 
-/// A change with all its sides: that of its only voucher; or, for a transfer, that of the giving voucher and then that
-/// of the getting one.
+/// A change of stock with the notes of all its vouchers: one voucher, or two for a transfer. In a transfer, the first
+/// voucher gives units, and the second gets them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WholeChange {
-    /// Each voucher, with the note of its side.
+    /// The vouchers of the change, each with its note in Redis.
     pub sides: Vec<(VoucherId, StockChange)>,
 }
 
 impl WholeChange {
-    /// The change that is noted with one of these vouchers: the only one, or the giver or the taker of a transfer.
+    /// Makes the whole change from the note of one voucher. `vouchers` contains the voucher of the change, or for a
+    /// transfer, the voucher that gives units and then the voucher that gets them.
     #[must_use]
     pub fn of_note(note: &StockChange, vouchers: &[VoucherId]) -> Self {
         let side = |voucher, units, before| (voucher, StockChange { units, before, ..note.clone() });
@@ -131,14 +135,14 @@ impl WholeChange {
         Self { sides }
     }
 
-    /// The same change in another state.
+    /// Returns a copy of the whole change, with another state in all notes.
     #[must_use]
     pub fn with_state(&self, state: ChangeState) -> Self {
         let sides = self.sides.iter().map(|(voucher, change)| (*voucher, change.with_state(state)));
         Self { sides: sides.collect() }
     }
 
-    /// The sides of all vouchers except this one.
+    /// Returns a copy of the whole change, without the note of the given voucher.
     #[must_use]
     pub fn without(&self, lost: Option<VoucherId>) -> Self {
         let sides = self.sides.iter().filter(|(voucher, _)| Some(*voucher) != lost);
@@ -146,7 +150,7 @@ impl WholeChange {
     }
 }
 
-/// The reply to a step of a stock change.
+/// The reply to a call that notes a step of a stock change in Redis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ChangeReply {
     /// The step is done, by this call or an earlier one.
@@ -175,7 +179,7 @@ impl ChangeReply {
 }
 
 impl Sales {
-    /// Reads the last change of a voucher's stock. None: there was none.
+    /// Reads the note about the last change of a voucher's stock from Redis. `None` if the stock was never changed.
     ///
     /// # Errors
     /// See [`ScriptError`].
@@ -189,8 +193,9 @@ impl Sales {
         note.map(|note| serde_json::from_str(&note).map_err(|_| unexpected(&note))).transpose()
     }
 
-    /// Replaces the notes of all sides, and changes the stocks in Redis according to the new state. It does all of this
-    /// or nothing. If a voucher has a journal, a change of units is noted there.
+    /// Writes the notes about a change for all its vouchers, and changes the stocks in Redis as the new state of the
+    /// change requires. Does all of this or nothing. If a voucher has a journal (a Redis hash), the journal notes the
+    /// units.
     ///
     /// # Errors
     /// See [`ScriptError`]. The call may be repeated: the notes show whether it was done.
@@ -221,7 +226,7 @@ impl Sales {
         understood(name, &reply, ChangeReply::from_code)
     }
 
-    /// Notes that an open change is done or cancelled.
+    /// Notes in Redis that an unfinished stock change is now done or cancelled.
     ///
     /// # Errors
     /// As [`Sales::note_change`].

@@ -21,11 +21,12 @@ use tokio::runtime::{Builder, Handle};
 
 use crate::trace::variable;
 
-/// The reason for the last network failure. The library itself reports only that there was one.
+/// The shared text about the last network failure, because the OpenTelemetry library does not report the reason of a
+/// failure.
 pub type Failure = Arc<Mutex<Option<String>>>;
 
-/// Creates an HTTP client for this endpoint and gives it to the exporter. TLS trusts the system's certificate
-/// authorities.
+/// Creates an HTTP client for the collector at `endpoint`, and adds the client to the exporter. TLS trusts the system's
+/// certificate authorities.
 ///
 /// # Errors
 /// Fails if the endpoint needs TLS and the system has no authorities, or if the system refuses a thread.
@@ -35,7 +36,7 @@ pub fn attach<B: WithHttpConfig>(builder: B, endpoint: &str, failure: &Failure) 
         return Ok(builder.with_http_client(Client::new(HttpConnector::new(), runtime, failure)));
     }
     let https = HttpsConnectorBuilder::new().with_native_roots().context(
-        "Failed to find the system's certificate authorities, for traces (SSL_CERT_FILE names others)",
+        "Failed to find the system's certificate authorities for traces; set SSL_CERT_FILE to a PEM file",
     )?;
     let connector = https.https_only().enable_http1().build();
     Ok(builder.with_http_client(Client::new(connector, runtime, failure)))

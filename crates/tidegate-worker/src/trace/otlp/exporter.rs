@@ -17,7 +17,7 @@ use super::{
     permits::{LOG_EVERY, SpanPermits},
 };
 
-/// An exporter that logs its errors and returns none. If spans cannot be sent, they are lost, with no other effect.
+/// An exporter of trace spans that logs its errors instead of returning them. Spans that cannot be sent are lost.
 #[derive(Debug)]
 pub struct LoggingExporter<E> {
     exporter: E,
@@ -34,7 +34,8 @@ struct Trouble {
 }
 
 impl<E> LoggingExporter<E> {
-    /// Creates an exporter that frees `permits` as it sends. `failure` has the reason for a network failure.
+    /// Creates an exporter that frees the queue permits of the spans that it sends. `failure` contains the reason for
+    /// the last network failure.
     pub fn new(exporter: E, permits: Arc<SpanPermits>, failure: Failure) -> Self {
         Self { exporter, permits, failure, trouble: Mutex::default() }
     }

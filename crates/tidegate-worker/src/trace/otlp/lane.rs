@@ -14,7 +14,7 @@ use super::{
     span::{Batch, OrderSpans},
 };
 
-/// The observer of one lane, which creates traces of its orders.
+/// The observer of one lane (a consumer within the worker), which creates traces of the lane's orders.
 #[derive(Debug)]
 pub struct LaneTrace {
     spans: OrderSpans,
@@ -24,7 +24,7 @@ pub struct LaneTrace {
 }
 
 impl LaneTrace {
-    /// Creates an observer that has no batch yet.
+    /// Creates the observer of one lane (a consumer within the worker) before its first batch.
     pub fn new(spans: OrderSpans, permits: Arc<SpanPermits>, asks_sampler: bool) -> Self {
         Self { spans, permits, asks_sampler, batch_trace: Mutex::default() }
     }

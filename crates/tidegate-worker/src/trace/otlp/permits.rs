@@ -12,10 +12,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The pause between two warnings of the same kind about traces.
+/// The shortest time between two warnings of the same kind about traces.
 pub const LOG_EVERY: Duration = Duration::from_secs(60);
 
-/// The permits of the library's queue.
+/// The counter of free places for trace spans in the send queue of the OpenTelemetry library.
 #[derive(Debug)]
 pub struct SpanPermits {
     capacity: usize,
@@ -26,7 +26,7 @@ pub struct SpanPermits {
 }
 
 impl SpanPermits {
-    /// Creates permits for `capacity` spans.
+    /// Creates the counter of free places for a send queue of `capacity` spans.
     pub fn new(capacity: usize) -> Self {
         Self {
             capacity,
@@ -42,8 +42,8 @@ impl SpanPermits {
         self.waiting.load(Acquire) + self.under_way.load(Acquire)
     }
 
-    /// Takes permits for an order's spans. False: there are not enough. Then this counts the order, and logs a warning
-    /// now and then.
+    /// Reserves places in the send queue for the spans of an order. If there are too few places, this returns false and
+    /// counts the order as untraced.
     pub fn take(&self, spans: usize) -> bool {
         let after = |waiting: usize| waiting.checked_add(spans).filter(|after| *after <= self.capacity);
         if self.waiting.fetch_update(AcqRel, Acquire, after).is_ok() {
@@ -53,23 +53,23 @@ impl SpanPermits {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         if told.is_none_or(|told| told.elapsed() >= LOG_EVERY) {
             *told = Some(Instant::now());
-            tracing::warn!(orders, "there are more traces than can be sent, so some orders have none");
+            tracing::warn!(orders, "there are more traces than can be sent, so some orders have no trace");
         }
         false
     }
 
-    /// Frees permits for spans that are being sent now.
+    /// Frees the places of spans that leave the send queue, because the exporter sends them now.
     pub fn leave(&self, spans: usize) {
         self.under_way.fetch_add(spans, AcqRel);
         self.free(spans);
     }
 
-    /// Notes that these spans were sent or lost.
+    /// Notes that this number of spans is no longer being sent: the spans were sent or lost.
     pub fn arrive(&self, spans: usize) {
         self.under_way.fetch_sub(spans, AcqRel);
     }
 
-    /// Frees permits for spans that were not created.
+    /// Frees the reserved places of spans that were not created.
     pub fn free(&self, spans: usize) {
         self.waiting.fetch_sub(spans, AcqRel);
     }

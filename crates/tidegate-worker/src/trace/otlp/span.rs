@@ -16,16 +16,16 @@ use opentelemetry_sdk::trace::SdkTracer;
 use tidegate_orders::{BatchTrace, Order, OrderStatus, Verdict, wire::FieldNames};
 use tidegate_stream::{Entry, Outcome, ProcessedBatch, Stage, StreamNames};
 
-/// The creator of the spans.
+/// The creator of the trace spans for orders.
 #[derive(Clone, Debug)]
 pub struct OrderSpans {
     tracer: SdkTracer,
     names: StreamNames,
-    /// The field names of the stream's entries.
+    /// The field names that stream entries use for the data of an order.
     pub fields: FieldNames,
 }
 
-/// A batch that a lane has processed, with its trace.
+/// A batch of entries that a lane (a consumer within the worker) has processed, with the times and results for traces.
 pub struct Batch<'a> {
     worked: &'a ProcessedBatch<'a>,
     batch_trace: &'a BatchTrace,
@@ -35,7 +35,7 @@ pub struct Batch<'a> {
     now: (Instant, SystemTime),
 }
 
-/// One order of a batch.
+/// One order of a batch, with its outcome and the times of its processing, for a trace.
 pub struct Traced<'a> {
     entry: &'a Entry,
     /// The decoded order. None: the entry is no order.
@@ -71,7 +71,8 @@ struct OrderOutcome<'a> {
 }
 
 impl<'a> Batch<'a> {
-    /// Creates the batch from the reports of the lane and its handler.
+    /// Creates the batch for traces from the report of the lane (the consumer) and the report of the code that wrote
+    /// the orders.
     pub fn new(worked: &'a ProcessedBatch<'a>, batch_trace: &'a BatchTrace) -> Self {
         let first = worked.entries.first().map(|entry| entry.id).unwrap_or_default();
         let id = format!("{}/{first}", worked.consumer);
@@ -79,7 +80,7 @@ impl<'a> Batch<'a> {
         Self { worked, batch_trace, nothing_is_written, id, now: (Instant::now(), SystemTime::now()) }
     }
 
-    /// The order at this position of the batch.
+    /// The order at the index `at` of the batch.
     pub fn order(&self, fields: &FieldNames, at: usize) -> Traced<'a> {
         let entry = &self.worked.entries[at];
         let order = fields.decode(entry).ok();
@@ -164,19 +165,20 @@ impl<'a> Batch<'a> {
 }
 
 impl Traced<'_> {
-    /// The number of spans that this order needs.
+    /// The number of trace spans that this order needs in the send queue.
     pub fn spans(&self) -> usize {
         1 + self.stages.len()
     }
 }
 
 impl OrderSpans {
-    /// Creates the spans for the orders of this stream.
+    /// Creates the value that creates trace spans for the orders of one stream.
     pub fn new(tracer: SdkTracer, names: StreamNames, fields: FieldNames) -> Self {
         Self { tracer, names, fields }
     }
 
-    /// Creates the spans of an order and queues them for sending. False: the order is not sampled.
+    /// Creates the trace spans of an order and puts them into the send queue. Returns false if the caller's trace is
+    /// not sampled.
     pub fn emit(&self, batch: &Batch<'_>, order: &Traced<'_>) -> bool {
         let parent = match self.fields.traceparent(order.entry) {
             Some(parent) => Context::new().with_remote_span_context(SpanContext::new(

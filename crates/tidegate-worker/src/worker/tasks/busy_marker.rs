@@ -20,10 +20,10 @@ const FORGET_EVERY: Duration = Duration::from_secs(10);
 /// The number of failed runs in a row before a warning: marks of sales that need workers last that long.
 const FAILURES_BEFORE_WARNING: u32 = 6;
 
-/// The task that checks the backlog and marks sales.
+/// The background task that checks how far the workers are behind, and marks sales as busy. Busy sales refuse orders.
 pub struct MarkBusy {
     pub marker: BusyMarker,
-    /// Whether buyers get the reply 11 now for the sales that this worker marks.
+    /// Whether this worker's busy marks make sales refuse orders now. Buyers then get the reply 11 (busy).
     pub busy: Arc<AtomicBool>,
     pub log: Arc<LimitedLog>,
 }
@@ -48,8 +48,8 @@ impl Task for MarkBusy {
         if failures == FAILURES_BEFORE_WARNING {
             tracing::warn!(
                 error,
-                "marks of sales are not renewed: Redis refuses, or is away. With gate.needs_workers, buyers get \
-                 the reply 11 until the marks are renewed; see docs/runbook/busy-does-not-end.md"
+                "busy marks of sales are not renewed: Redis refuses, or does not answer. With gate.needs_workers, buyers \
+                 get the reply 11 (busy) until that works again; see docs/runbook/busy-does-not-end.md"
             );
         }
     }
@@ -59,13 +59,14 @@ impl Task for MarkBusy {
     }
 }
 
-/// Creates the task that removes old marks that no worker renews. Every worker runs it.
+/// Creates the task that removes old busy marks from sales if the settings no longer use them. Every worker runs this
+/// task.
 pub fn forget_marks(marker: BusyMarker, log: Arc<LimitedLog>) -> impl Task {
     let forget = async move || {
         match marker.forget_need().await {
             Ok(marks) => tell_left_out(&log, &marks.left_out),
             Err(error) => {
-                tracing::debug!(error = format!("{error:#}"), "could not remove all old marks of sales")
+                tracing::debug!(error = format!("{error:#}"), "could not remove all busy marks of sales")
             }
         }
         Ok(NextRun::After(FORGET_EVERY))
@@ -73,9 +74,11 @@ pub fn forget_marks(marker: BusyMarker, log: Arc<LimitedLog>) -> impl Task {
     Periodic(Routine::new("remove old marks", FORGET_EVERY).without_first_pause(), forget)
 }
 
-/// The log of vouchers that cannot be marked.
+/// Creates a log with a limited number of lines, for vouchers that cannot be marked as busy.
 pub fn limited_log() -> Arc<LimitedLog> {
-    Arc::new(LimitedLog::new("more vouchers cannot be marked as busy: the lines above name the first"))
+    Arc::new(LimitedLog::new(
+        "more vouchers cannot be marked as busy: earlier log lines name the first vouchers",
+    ))
 }
 
 fn tell_left_out(log: &Arc<LimitedLog>, vouchers: &[VoucherId]) {
@@ -83,7 +86,7 @@ fn tell_left_out(log: &Arc<LimitedLog>, vouchers: &[VoucherId]) {
         if log.is_shown("voucher_is_no_hash") {
             tracing::warn!(
                 %voucher,
-                "a voucher cannot be marked as busy, because its key in Redis is no hash; the other sales are marked. See \
+                "a voucher cannot be marked as busy, because its key in Redis is no hash; other sales are marked. See \
                  docs/runbook/busy-does-not-end.md"
             );
         }

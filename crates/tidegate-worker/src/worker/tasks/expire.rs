@@ -14,7 +14,8 @@ const WAIT: Duration = Duration::from_secs(1);
 /// The number of failed runs in a row before a warning.
 const FAILURES_BEFORE_WARNING: u32 = 10;
 
-/// The task that finds orders whose time is over. If a run is cut off, the next worker repeats it.
+/// The background task that ends unpaid orders after their time to pay. If a run is interrupted, the next worker
+/// repeats the run.
 pub struct Expire {
     sweeper: Sweeper,
     logged: Option<SweepResult>,
@@ -48,7 +49,7 @@ impl Task for Expire {
     fn failed(&mut self, error: &str, failures: u32) {
         self.failures = failures;
         if failures == FAILURES_BEFORE_WARNING {
-            tracing::warn!(error, "unpaid orders do not expire: a store refuses, or is away");
+            tracing::warn!(error, "unpaid orders do not expire: Redis or MySQL refuses, or does not answer");
         }
     }
 }
@@ -78,13 +79,13 @@ fn tell(pass: &SweepResult) {
             let store = if *state == RestoreState::MySqlWentBack { "MySQL" } else { "Redis" };
             tracing::error!(
                 store,
-                "a store went back in time: no unpaid order expires until an operator types `tidegate resume \
-                 --expirations`; see {WENT_BACK}"
+                "a store went back in time, to older data: no unpaid order expires until an operator types \
+                 `tidegate resume --expirations`; see {WENT_BACK}"
             );
         }
         SweepResult::OlderWorkers(workers) => tracing::warn!(
             workers = workers.join(", "),
-            "no unpaid order expires while workers of an older version live: they would turn the events into dead letters"
+            "no unpaid order expires while workers of an older version live: they do not know expiry events"
         ),
         _ => tracing::info!("unpaid orders expire again"),
     }

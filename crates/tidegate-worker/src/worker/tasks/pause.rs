@@ -25,7 +25,10 @@ pub fn watch_pause(parts: &Parts, pause_switch: Arc<PauseSwitch>) -> impl Task +
             None => is_logged = false,
             // Lanes that read log an outage themselves. While all of them are paused, only this task does.
             Some(error) if !is_logged && pause_switch.active().iter().any(|held| held.reason == FLEET) => {
-                tracing::warn!(error, "cannot read whether the workers are still paused: they stay paused");
+                tracing::warn!(
+                    error,
+                    "cannot read whether the workers are still paused: the workers stay paused"
+                );
                 is_logged = true;
             }
             Some(error) => tracing::debug!(error, "cannot read whether the workers are paused"),

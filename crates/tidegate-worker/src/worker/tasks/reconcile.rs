@@ -35,7 +35,8 @@ const COMPACT_PART: u32 = 24;
 /// The number of failed runs in a row before a warning.
 const FAILURES_BEFORE_WARNING: u32 = 3;
 
-/// The task that compares, repairs and compacts.
+/// The background task that compares Redis with MySQL, repairs differences, and removes notes of finished orders from
+/// the journals.
 pub struct Reconciler {
     redis: RedisStore,
     comparison: Comparison,
@@ -51,7 +52,8 @@ pub struct Reconciler {
 }
 
 impl Reconciler {
-    /// Creates the task of periodic comparisons. The tasks of a process share the one permit of `turns`.
+    /// Creates the task that compares Redis with MySQL periodically. `turns` has a single permit, so that only one
+    /// comparison runs in a process at a time.
     pub fn new(
         ProcessSettings { system: settings, worker, .. }: &ProcessSettings,
         parts: &Parts,
@@ -117,7 +119,9 @@ impl Reconciler {
         if let Ok(turn) = self.turns.try_acquire() {
             return Some(turn);
         }
-        tracing::debug!("another partition of this process is being compared: this one waits for its turn");
+        tracing::debug!(
+            "another partition of this process is being compared: this partition waits for its turn"
+        );
         self.turns.acquire().await.ok()
     }
 
@@ -134,7 +138,7 @@ impl Reconciler {
     /// Writes the result without the repaired differences, so that they are no longer reported.
     async fn keep_repaired(&self, before: Option<Reconciled>, job: &Job) {
         if let Err(error) = self.comparison.keep_repaired(before, job).await {
-            tracing::debug!(%error, "repaired differences are reported until the next comparison");
+            tracing::debug!(%error, "cannot save the repair's result: `tidegate status` shows old numbers");
         }
     }
 
@@ -167,7 +171,7 @@ impl Reconciler {
     /// after the next comparison.
     async fn note_journals(&self, report: &ComparisonReport) {
         if let Err(error) = note_journals(self.comparison.stores(), report).await {
-            tracing::debug!(%error, "did not note which vouchers have a complete journal");
+            tracing::debug!(%error, "could not note in MySQL which vouchers have a complete journal");
         }
     }
 
@@ -220,7 +224,7 @@ impl Reconciler {
         let CompactReport { released, used, shortened } =
             self.compactor.compact(vouchers, before_ms, job).await?;
         if released + used > 0 {
-            tracing::info!(released, used, shortened, "compacted final orders in the journals");
+            tracing::info!(released, used, shortened, "removed the notes of final orders from journals");
         }
         // The stored result may have changed since: it also lists the vouchers whose keys were removed.
         kept = Reconciled::read(&self.redis).await?.unwrap_or(kept);
@@ -268,7 +272,7 @@ impl Task for Reconciler {
 
     fn failed(&mut self, error: &str, failures: u32) {
         if failures == FAILURES_BEFORE_WARNING {
-            tracing::warn!(error, "both stores are not compared: one refuses, or is away");
+            tracing::warn!(error, "both stores are not compared: Redis or MySQL refuses, or does not answer");
         }
     }
 }

@@ -9,7 +9,7 @@ use super::{NextRun, Parts, Periodic, ProcessSettings, Routine, Task};
 /// The pause between two queries to MySQL for results that Redis did not accept.
 const PUBLISH_EVERY: Duration = Duration::from_secs(2);
 
-/// Creates the task that publishes results that Redis refused earlier.
+/// Creates the task that publishes those results of orders that Redis did not accept earlier.
 pub fn publish_remembered(publisher: Publisher) -> impl Task {
     let publish = async move || {
         Ok(match publisher.publish_remembered().await? {
@@ -23,7 +23,7 @@ pub fn publish_remembered(publisher: Publisher) -> impl Task {
     )
 }
 
-/// Creates the task that deletes old results.
+/// Creates the task that deletes old results from the results stream.
 pub fn prune(ProcessSettings { system, worker, .. }: &ProcessSettings, parts: &Parts) -> impl Task + use<> {
     let keep = (system.results.keep, system.results.keep_bytes);
     let pruner = ResultsPruner::new(parts.redis.pool().clone(), system.stream.results.clone(), keep);

@@ -5,7 +5,8 @@ use tidegate_stream::{ConsumerRemover, ServerClock, StreamPruner};
 
 use super::{NextRun, Parts, Periodic, ProcessSettings, Routine, Task};
 
-/// Creates the task that deletes old entries. A script decides, so several processes may run it.
+/// Creates the task that deletes old entries from the stream. Several workers may run this task, because a script in
+/// Redis decides which entries are deleted.
 pub fn prune(ProcessSettings { system, worker, .. }: &ProcessSettings, parts: &Parts) -> impl Task + use<> {
     let pruner = |keep| StreamPruner::new(&parts.redis, system.stream_names(), keep);
     let (pruner, every) = (system.stream.retention.map(pruner), worker.prune_every);
@@ -13,13 +14,13 @@ pub fn prune(ProcessSettings { system, worker, .. }: &ProcessSettings, parts: &P
         let Some(pruner) = &pruner else { return Ok(NextRun::Done) };
         let trimmed = pruner.run_once().await?;
         if trimmed > 0 {
-            tracing::info!(trimmed, "deleted entries beyond the retention");
+            tracing::info!(trimmed, "deleted entries that are older than stream.retention_ms");
         }
         Ok(NextRun::After(every))
     })
 }
 
-/// Creates the task that removes dead consumers without pending entries.
+/// Creates the task that removes dead consumers without pending entries from the consumer group.
 pub fn remove_consumers(
     ProcessSettings { system, worker, .. }: &ProcessSettings,
     parts: &Parts,
@@ -32,7 +33,7 @@ pub fn remove_consumers(
     })
 }
 
-/// Creates the task that checks whether the clock of Redis was set.
+/// Creates the task that checks whether the clock of Redis was changed.
 pub fn watch_server_clock(
     ProcessSettings { system, worker, .. }: &ProcessSettings,
     parts: &Parts,

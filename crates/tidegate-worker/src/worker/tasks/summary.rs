@@ -20,7 +20,7 @@ pub fn summary(settings: &ProcessSettings, parts: &Parts) -> impl Task + use<> {
     })
 }
 
-/// Logs the counts since the start.
+/// Logs the numbers of batches, entries and orders since the start of the process.
 pub fn tell(what: &str, counters: &Counters, order_counters: &OrderCounters) {
     let Counts { batches, done: _, buried, gone, retried, claimed } = counters.counts();
     let OrderCounts {

@@ -27,9 +27,9 @@ Examples:
   tidegate campaign load --campaign 5 --regions regions.csv --begin 2026-11-20T10:00:00Z --pay-within 15m
 
 regions.csv has a line for each region: its name, its voucher and its units, such as north,101,5000. Each region has a
-stock of its own. The limits of the campaign count over all regions. Give the sale a --begin, and set the limits before
-it (tidegate limit set --campaign 5 ...). You can load more regions later, from a file with only the new ones or with
-all of them. If the command fails half-way, run it again to complete it.";
+stock of its own. The limits of the campaign count over all regions. Let the sale begin later (--begin), and set the
+limits before the sale begins (tidegate limit set --campaign 5 ...). To load more regions later, use a file with the new
+regions or with all regions. If the command fails half-way, run it again to complete it.";
 
 /// The arguments of `tidegate campaign load`.
 #[derive(Args, Debug)]
@@ -47,7 +47,7 @@ pub struct CampaignLoadArgs {
     /// When the sale ends, in the same formats; never by default
     #[arg(long, value_name = "TIME", value_parser = times::parse)]
     end: Option<Timestamp>,
-    /// How long an order may stay unpaid after it was written, such as 15m; then it expires. 0s: for ever. Default:
+    /// The time after which a written, unpaid order expires, such as 15m. 0s: never. Default: the setting
     /// order.pay_within_s
     #[arg(long, value_name = "SPAN", value_parser = times::parse_span)]
     pay_within: Option<Duration>,
@@ -82,7 +82,7 @@ impl PlanText for CampaignLoadState {
     fn text(&self) -> String {
         if self.is_refused() {
             return format!(
-                "campaign {}: refused, nothing was loaded{}",
+                "campaign {}: refused, no region was loaded{}",
                 self.campaign,
                 lines(&self.regions)
             );
@@ -110,7 +110,7 @@ fn line(RegionOutcome { region, outcome, refusal }: &RegionOutcome) -> String {
         LoadOutcome::LoadedBefore => format!("{place} is already loaded with {units}"),
         LoadOutcome::Loaded => format!("{place} is on sale with {units}"),
         LoadOutcome::LoadedPaused => {
-            format!("{place} is loaded with {units}; its sale was paused and still is")
+            format!("{place} is loaded with {units}; its sale was paused and stays paused")
         }
         LoadOutcome::Refused => {
             let refusal = refusal.as_ref().map(ToString::to_string).unwrap_or_default();

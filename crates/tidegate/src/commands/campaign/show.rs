@@ -23,7 +23,7 @@ Examples:
   tidegate campaign show --campaign 5
   tidegate campaign show --campaign 5 --json | jq '.regions[] | {region, redis_stock}'
 
-Exits with 1 if no voucher is in the campaign, or if Redis does not have its limits.";
+Exits with 1 if no voucher is in the campaign, or if Redis does not have the limits of the campaign.";
 
 /// The arguments of `tidegate campaign show`.
 #[derive(Args, Debug)]
@@ -64,10 +64,15 @@ fn text(view: &CampaignView) -> String {
     let units = [initial_stock, mysql_stock, redis_stock, live_orders].map(|units| units.to_string());
     table.add_row(["all".to_owned(), String::new()].into_iter().chain(units));
     let limits = match view.limits.is_empty() {
-        true => format!("campaign {campaign} has no limits: tidegate limit set --campaign {campaign} ..."),
+        true => format!(
+            "campaign {campaign} has no limits. To set one: tidegate limit set --campaign {campaign} ..."
+        ),
         false => format!("limits of campaign {campaign}:{}", rules_text(&view.limits)),
     };
-    let others =
-        if view.are_limits_shown { "" } else { "\nRedis has OTHER limits, or none: it checks those" };
+    let others = if view.are_limits_shown {
+        ""
+    } else {
+        "\nRedis has OTHER limits than MySQL, or none; those in Redis apply"
+    };
     format!("{table}\n{limits}{others}")
 }

@@ -18,9 +18,9 @@ impl PlanText for ClaimPlan {
         }
         if self.is_refused() {
             return format!(
-                "{} is alive and works on its entries, so nothing is done. If one of its lanes hangs or does not exist any \
-                 more, add --force. To take over from a living process, stop it (SIGTERM): it finishes its entries in \
-                 progress.",
+                "{} is alive and works on its entries, so nothing was changed. If this lane hangs, or if its process \
+                 does not run it any more, add --force. Otherwise stop the process (SIGTERM): it finishes the entries \
+                 in progress.",
                 printable(&self.living.join(", "))
             );
         }
@@ -40,7 +40,7 @@ impl PlanText for ClaimPlan {
             String::new()
         } else {
             let living = printable(&self.living.join(", "));
-            format!("\n{living} is alive: its entries in progress will be handled twice.")
+            format!("\n{living} is alive: the entries that it has in progress are handled twice.")
         };
         format!("{}{forced}\n{}", each.join("\n"), who_takes_them(self.workers_live, self.taken_within_s))
     }
@@ -48,11 +48,9 @@ impl PlanText for ClaimPlan {
 
 fn who_takes_them(workers_live: bool, within_s: f64) -> String {
     if workers_live {
-        format!(
-            "Living workers take the claimable entries within about {within_s:.0} s, as fast as they write."
-        )
+        format!("Living workers begin to take the claimable entries within about {within_s:.0} s.")
     } else {
-        "No living worker reads the stream: the claimable entries wait until one starts.".to_owned()
+        "No living worker reads the stream. The claimable entries wait until you start a worker.".to_owned()
     }
 }
 
@@ -61,22 +59,19 @@ impl ReportText for ClaimReport {
         let mut lines = vec![format!("{} made claimable for all workers.", counted(self.offered, "entry"))];
         let lives = self.consumers.iter().filter(|consumer| consumer.lives);
         lines.extend(lives.map(|consumer| {
-            format!(
-                "{} is alive by now: the rest of its entries was left to it.",
-                printable(&consumer.consumer)
-            )
+            format!("{} is alive again, so it keeps the rest of its entries.", printable(&consumer.consumer))
         }));
         if self.young > 0 {
             lines.push(format!(
-                "{} left: delivered less than {:.0} s ago, the locks of their worker may still be held. Run it again \
-                 later.",
+                "{} skipped: delivered less than {:.0} s ago, so a worker may still hold the locks. Run the command \
+                 again later.",
                 counted(self.young, "entry"),
                 self.young_for_s
             ));
         }
         if self.gone > 0 {
             lines.push(format!(
-                "{} without payload left: workers acknowledge them, and log that.",
+                "{} without payload skipped: workers acknowledge and log such entries.",
                 counted(self.gone, "entry")
             ));
         }
@@ -91,7 +86,8 @@ impl ReportText for ClaimReport {
     }
 }
 
-/// Makes the entries claimable.
+/// Makes the pending entries of the consumers claimable (free for any worker), and waits until workers have claimed the
+/// entries.
 ///
 /// # Errors
 /// When Redis cannot be reached, or the key holds no stream.

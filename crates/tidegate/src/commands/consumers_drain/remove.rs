@@ -21,7 +21,9 @@ impl PlanText for ConsumerRemovalPlan {
         }
         if !self.living.is_empty() {
             let living = printable(&self.living.join(", "));
-            return format!("{living} is alive, so nothing is done: stop its process (SIGTERM) first.");
+            return format!(
+                "{living} is alive, so no consumer was removed: stop its process (SIGTERM) first."
+            );
         }
         if self.consumers.is_empty() {
             return format!("No consumer of group {group} is dead.");
@@ -37,7 +39,7 @@ impl PlanText for ConsumerRemovalPlan {
         if self.has_no_taker() {
             let pending = counted(*pending, "entry");
             return format!(
-                "{names}\nNo living worker reads the stream and could take {pending}, so nothing is done: start one."
+                "{names}\nNo living worker reads the stream and can take {pending}: start a worker, then try again."
             );
         }
         names
@@ -53,16 +55,18 @@ impl ReportText for ConsumerRemovalReport {
         lines.extend(self.kept.iter().map(|kept| {
             let consumer = printable(&kept.consumer);
             if kept.alive {
-                return format!("{consumer} is alive by now: it was not removed.");
+                return format!("{consumer} is alive again, so it was not removed.");
             }
             let pending = counted(kept.pending, "entry");
-            format!("{consumer} still has {pending} pending: it was not removed. See: tidegate pending list")
+            format!(
+                "{consumer} still has {pending} pending, so it was not removed. See: tidegate pending list"
+            )
         }));
         lines.join("\n")
     }
 }
 
-/// Removes dead consumers.
+/// Removes dead consumers from the group, after workers have claimed their pending entries.
 ///
 /// # Errors
 /// When Redis cannot be reached, or the key holds no stream.

@@ -18,15 +18,15 @@ Examples:
   tidegate dead cancel --all --dry-run
 
 Use it for orders that must not be written any more. It first writes a cancelled order (status 4) with the same id to
-MySQL, so that no copy of the order can ever be written. Then, in one step in Redis, the units return to the stock, the
-user may order again, the journal notes the release, and the letter is deleted. This happens once for each order id,
-however often you run the command.
+MySQL, so that workers cannot write the order later. Then, in one script in Redis, the units return to the stock, the
+user may order again, the journal (the hash of all admissions and releases) notes the release, and the letter is
+deleted. The units return only once for each order id, even if you run the command several times.
 
 Some letters stay:
   - a letter whose order is written in MySQL
   - a letter that holds no order
   - a letter whose order id belongs to another user, according to the journal or MySQL
-  - a letter whose cancelled row MySQL refuses (a foreign key, a check)
+  - a letter whose cancelled row MySQL rejects, for example because of a foreign key or a check
 
 Exits with 1 if letters stay. Ctrl-C ends the command after the letters in progress, with exit code 6; it then prints
 how to continue.";

@@ -1,4 +1,4 @@
-//! The texts of requeue, cancel and drop: what they would do and did, for people.
+//! The texts of `tidegate dead requeue`, `cancel` and `drop`: their plans and reports, for people.
 
 use tidegate_compare::text::{counted, printable};
 use tidegate_operations::{
@@ -18,7 +18,7 @@ use crate::{
     selection::letters::{self, LetterSelectionArgs},
 };
 
-/// Requeues, cancels or drops the selected dead letters.
+/// Requeues, cancels or drops the selected dead letters (entries that workers could not write).
 ///
 /// # Errors
 /// When a store cannot be reached, the key holds no stream, there is no terminal to ask on, or no letters were
@@ -37,7 +37,7 @@ pub async fn run(
         .await
 }
 
-/// The command line of this request.
+/// The command line that makes this request.
 fn typed(LetterRequest { action, letters }: &LetterRequest) -> CommandLine {
     let command = match action {
         LetterAction::Requeue { force } => CommandLine::new("dead requeue").switch("--force", *force),
@@ -52,7 +52,7 @@ impl PlanText for LetterPlan {
         let head = format!("{}: {} selected", self.stream, counted(self.counts.letters, "letter"));
         let table = Some(text::counts(&self.counts)).filter(|table| !table.is_empty());
         let lines = [Some(head), table, no_such_reason(self)].into_iter().flatten();
-        let along = format!("{} would go back behind their orders", counted(self.along, "event"));
+        let along = format!("{} would be appended after their orders", counted(self.along, "event"));
         let lines = lines.chain((self.along > 0).then_some(along));
         let lines = lines.chain(releasing(&self.releases)).chain(self.warnings());
         lines.chain(staying(&self.stay, &self.missing)).collect::<Vec<_>>().join("\n")
@@ -66,18 +66,21 @@ impl PlanText for LetterPlan {
 impl ReportText for LetterReport {
     fn text(&self) -> String {
         let mut lines = vec![format!("{}: {} {}", self.stream, counted(self.letters, "letter"), self.what)];
-        let along = format!("of these, {} behind their orders", counted(self.along, "event"));
+        let along =
+            format!("{} among these letters, each appended after its order", counted(self.along, "event"));
         lines.extend((self.along > 0).then_some(along));
         lines.extend(self.first.iter().map(ended));
         let more = self.letters - self.first.len() as u64;
         lines.extend((more > 0).then(|| format!("  and {more} more")));
         let gone = counted(self.gone, "letter");
         lines.extend(
-            (self.gone > 0).then(|| format!("{gone} not there any more: another command was faster")),
+            (self.gone > 0)
+                .then(|| format!("{gone} skipped: another command has deleted or requeued them meanwhile")),
         );
         let released = counted(self.released, "order");
         lines.extend(
-            (self.released > 0).then(|| format!("of these, {released} cancelled meanwhile: released now")),
+            (self.released > 0)
+                .then(|| format!("{released} cancelled by another program in MySQL, now released")),
         );
         lines.extend(staying(&self.stay, &self.missing));
         lines.join("\n")
@@ -103,17 +106,19 @@ fn no_such_reason(plan: &LetterPlan) -> Option<String> {
         .map(|ReasonCount { reason, letters }| format!("{} {letters}", printable(reason)))
         .collect();
     let wanted = printable(wanted);
-    (!there.is_empty()).then(|| format!("none has the reason {wanted}; there are: {}", there.join(", ")))
+    (!there.is_empty())
+        .then(|| format!("no letter has the reason {wanted}; reasons and letters: {}", there.join(", ")))
 }
 
-/// The number of vouchers that are named one by one.
+/// The most vouchers that the plan names one by one.
 const MOST_NAMED: usize = 20;
-/// The number of users that are named one by one.
+/// The most users that the plan names one by one.
 const MOST_USERS: u64 = 3;
 
 fn releasing(vouchers: &[VoucherRelease]) -> Vec<String> {
     let line = |VoucherRelease { voucher, orders, units, stock, freed, first_freed }: &VoucherRelease| {
-        let stock = stock.map_or_else(|| "no stock of it".to_owned(), |stock| counted(stock, "unit"));
+        let stock =
+            stock.map_or_else(|| "no stock of this voucher".to_owned(), |stock| counted(stock, "unit"));
         let users: Vec<String> = first_freed.iter().map(ToString::to_string).collect();
         let freed = match freed {
             0 => String::new(),
@@ -137,10 +142,10 @@ fn dying_again(PredictedFailures { reason, voucher, letters }: &PredictedFailure
         }
         (None, "id_taken") => "the order id belongs to another order".to_owned(),
         (None, "too_large") => {
-            "workers do not accept an entry of this size; raise worker.entry_max_bytes for all workers, and for this command"
+            "workers do not accept an entry of this size; raise worker.entry_max_bytes for all workers and this command"
                 .to_owned()
         }
-        (None, _) => "it holds no order".to_owned(),
+        (None, _) => "the letter holds no order".to_owned(),
     };
     format!("{} would be buried again: {why}", counted(*letters, "letter"))
 }
@@ -164,38 +169,42 @@ fn ids(letters: &[EntryId]) -> String {
 /// The reason why a letter stays, and what to do about it.
 fn reason(blocker: LetterBlocker) -> &'static str {
     match blocker {
-        LetterBlocker::NeedsForce => "requeued three times or more: once more only with --force",
-        LetterBlocker::TooManyFields => "more fields than a script can add to a stream",
+        LetterBlocker::NeedsForce => "requeued three times or more: to requeue again, add --force",
+        LetterBlocker::TooManyFields => "the entry has more fields than a script can add to a stream",
         LetterBlocker::Released => {
-            "the order was released: a new attempt needs a new order id; cancel deletes the letter"
+            "the order was released: place a new order with a new id; tidegate dead cancel deletes the letter"
         }
         LetterBlocker::Cancelled => {
-            "the order is cancelled in MySQL and would not be written: cancel releases it and deletes the letter"
+            "the order is cancelled in MySQL: tidegate dead cancel releases its units and deletes the letter"
         }
         LetterBlocker::OrderExists => {
-            "the order is written in MySQL, so there is nothing to cancel: drop deletes the letter"
+            "the order is written in MySQL, so it cannot be cancelled: tidegate dead drop deletes the letter"
         }
         LetterBlocker::IdTaken => {
-            "the order id belongs to another order, so nothing can be released: drop deletes the letter, unless \
-             the journal names its user (see docs/runbook/id-taken.md)"
+            "the order id belongs to another order, so no units can be released: tidegate dead drop deletes the \
+             letter, unless the journal names the user of the letter (see docs/runbook/id-taken.md)"
         }
-        LetterBlocker::NoOrder => "no order, so there is nothing to release: export, then drop",
-        LetterBlocker::Foreign => "not a letter of tidegate: another program wrote it there",
-        LetterBlocker::HoldsOrder => "an order that is not written: requeue or cancel it",
+        LetterBlocker::NoOrder => {
+            "the letter holds no order to cancel: tidegate dead export, then tidegate dead drop"
+        }
+        LetterBlocker::Foreign => "another program wrote this letter, not tidegate",
+        LetterBlocker::HoldsOrder => {
+            "the order is not written in MySQL: requeue the letter, or cancel the order"
+        }
         LetterBlocker::OrderIsDead => {
-            "its order is a dead letter, too: first requeue the order, which requeues its events, too, or cancel the \
-             order"
+            "the order of this event is also a dead letter: requeue the order (this also requeues its events), or \
+             cancel the order"
         }
-        LetterBlocker::HoldsPayment => "money was paid or refunded, and no other record says so: requeue it",
+        LetterBlocker::HoldsPayment => {
+            "no other record of the payment or refund exists: tidegate dead requeue"
+        }
         LetterBlocker::HoldsUnits => {
-            "by the journal, the order took units that were never released: see docs/runbook/id-taken.md"
+            "according to the journal, the units of the order were never released: see docs/runbook/id-taken.md"
         }
-        LetterBlocker::Rejected => {
-            "MySQL refused the cancelled row that keeps the order from being written, so nothing was released"
-        }
+        LetterBlocker::Rejected => "MySQL rejected the row of the cancelled order, so no units were released",
         LetterBlocker::Contended => {
-            "another session locks rows that this command needs: nothing was done, run it again in a while"
+            "another MySQL session locks rows that this command needs: run the command again later"
         }
-        LetterBlocker::Failed => "Redis refused",
+        LetterBlocker::Failed => "Redis answered with an error",
     }
 }

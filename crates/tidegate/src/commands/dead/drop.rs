@@ -17,13 +17,13 @@ Examples:
   tidegate dead drop 1795175193179-0 --yes
   tidegate dead drop --reason id_taken --to -7d
 
-Use it for letters that hold no units to release:
+Use it for dead letters without an order that has taken units:
   - letters that hold no order
   - letters whose order is written in MySQL
-  - letters whose order id belongs to another order (their reason is id_taken, or the journal
-    names another user)
+  - letters whose order id belongs to another order (the letter has the reason id_taken, or the
+    journal, the Redis hash of all admissions, names another user)
 
-It deletes the letter, and its entry if the stream still has it. A deleted letter cannot be restored: export it first.
+It deletes the letter, and the entry if the stream still has it. You cannot restore a deleted letter: export it first.
 
 Some letters stay:
   - a letter with an order that is not written: see tidegate dead requeue and tidegate dead cancel

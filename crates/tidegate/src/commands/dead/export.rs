@@ -18,12 +18,12 @@ Examples:
   tidegate dead export --all --out letters.jsonl
   tidegate dead export 1795175193179-0 | jq .dead.error
 
-Writes one letter a line, oldest first. `entry` and `fields` are those of tidegate export, so that tidegate replay
---file can run them; `dead` says why the entry was buried. Without ids or filters, it writes all letters. It changes
-nothing in Redis, and never overwrites a file.
+Writes one letter a line, oldest first. The members `entry` and `fields` have the same format as in tidegate export, so
+tidegate replay --file can write the orders. `dead` has the reason. Without ids or filters, the command writes all
+letters. It changes nothing in Redis, and never overwrites a file.
 
 On Ctrl-C, the command completes the current line, prints how to continue, and exits with 6. A second Ctrl-C ends it at
-once. With --out, it prints a report; with --json, as JSON.";
+once. With --out, it prints a report. With --out and --json, the report is JSON.";
 
 /// The arguments of `tidegate dead export`.
 #[derive(Args, Debug)]

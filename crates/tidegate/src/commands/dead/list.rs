@@ -18,9 +18,9 @@ Examples:
   tidegate dead list --from -2h --limit 1000 --json
   tidegate dead list --user 1001
 
-Counts all selected letters by reason and voucher, then shows the newest 10 of them, or as many as --limit says.
---voucher and --user also find entries that are no orders, if the field can be read. A letter with `requeued 2` was
-buried three times. The command changes nothing.";
+Counts all selected letters by reason and voucher, then shows the newest 10 letters, or as many as --limit says.
+--voucher and --user also find entries that are no orders, if the voucher or user can be read. A letter with `requeued
+2` was put back into the stream twice, and became a dead letter three times.";
 
 /// The arguments of `tidegate dead list`.
 #[derive(Args, Debug)]
@@ -28,7 +28,7 @@ buried three times. The command changes nothing.";
 pub struct DeadListArgs {
     #[command(flatten)]
     filter: FilterArgs,
-    /// Show this many of the newest letters; all are counted
+    /// The number of letters to show, newest first; the counts include all letters
     #[arg(long, value_name = "NUMBER", default_value_t = 10, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     limit: u32,
     #[command(flatten)]
@@ -53,6 +53,6 @@ fn render(LetterList { stream, counts, newest }: &LetterList) -> String {
     }
     match counts.letters - newest.len() as u64 {
         0 => shown,
-        older => format!("{shown}\nand {older} older: --limit {} shows all", counts.letters),
+        older => format!("{shown}\nand {older} older letters: --limit {} shows all", counts.letters),
     }
 }

@@ -18,20 +18,20 @@ Examples:
   tidegate dead requeue --all --dry-run
   tidegate dead requeue --reason rejected_by_database --force
 
-In one step, it adds the entry to the stream again, byte for byte and with its history, and deletes the letter. Workers
-write the entry like any other. If the cause is not fixed, the entry is buried again, as a new letter. --dry-run and the
-question show how many letters would be buried again at present.
+In one step, it appends the entry to the stream again, with its fields and history, and deletes the letter. Workers
+handle the entry like any other. If the cause is not fixed, the entry becomes a dead letter again. --dry-run and the
+confirmation question show how many entries would become dead letters again.
 
-When an order goes back, its buried events follow it, in the order in which they were appended. This happens whether
-they were selected or not.
+If an order is requeued, the dead letters of its events (such as payments) are requeued after the order. You need not
+select these letters.
 
 Some letters stay:
   - a letter that was requeued three times, unless you give --force
-  - a letter whose order was cancelled or released, because it would not be written
-  - an event whose order is a dead letter that does not go back, or would be buried again
+  - a letter whose order was cancelled or released, because the order would not be written
+  - an event whose order is a dead letter, if that order stays or would become a dead letter again
 
-If another command cancels the order at the same moment, the order is released and not written. Two requeues at once,
-or the same one again, put a letter back only once.
+If another command cancels the order at the same moment, the order is released and not written. If you run this command
+twice, or two at the same time, each letter is requeued only once.
 
 Exits with 1 if letters stay. Ctrl-C ends the command after the letters in progress, with exit code 6; it then prints
 how to continue.";
@@ -54,7 +54,7 @@ impl PartitionCommand for DeadRequeueArgs {
         Scope::Entries(&self.selection.letters)
     }
 
-    /// Puts the selected letters back.
+    /// Puts the selected letters back into the stream.
     async fn run(&self, stores: &Stores) -> anyhow::Result<Exit> {
         change::run(stores, (&self.selection, &self.change), LetterAction::Requeue { force: self.force })
             .await

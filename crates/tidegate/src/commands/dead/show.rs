@@ -22,7 +22,7 @@ use tidegate_operations::{
     dead_letters::{FullLetter, reason_of},
 };
 
-/// The most fields, and the most bytes of a name or value, that are shown to people.
+/// The most fields of a letter that are shown to people.
 const SHOWN_FIELDS: usize = 50;
 const SHOWN_BYTES: usize = 200;
 
@@ -49,7 +49,7 @@ impl PartitionCommand for DeadShowArgs {
         Scope::Entries(slice::from_ref(&self.letter))
     }
 
-    /// Shows one letter.
+    /// Shows one dead letter.
     async fn run(&self, stores: &Stores) -> anyhow::Result<Exit> {
         let settings = stores.settings();
         let redis = stores.redis().await?;
@@ -58,7 +58,10 @@ impl PartitionCommand for DeadShowArgs {
         self.output.print(&found.as_ref().map(FullLetter::from), |_| match &found {
             Some(letter) => render(&settings.keys.fields, letter),
             None => {
-                format!("{} holds no letter {}: see tidegate dead list", settings.stream.dead, self.letter)
+                format!(
+                    "the stream {} has no dead letter {}: see tidegate dead list",
+                    settings.stream.dead, self.letter
+                )
             }
         })?;
         Ok(if found.is_some() { Exit::Ok } else { Exit::No })
@@ -87,7 +90,7 @@ fn render(fields: &FieldNames, letter: &Letter) -> String {
             "order      {} of user {} for {} of voucher {}, slot {}",
             order.id, order.user, order.quantity, order.voucher, order.slot
         ),
-        Err(error) => format!("order      none: {error}"),
+        Err(error) => format!("order      not an order: {error}"),
     });
     lines.push(format!("requeued   {}", counted(letter.history.requeued, "time")));
     lines.extend(letter.history.burials.iter().map(earlier));

@@ -9,18 +9,18 @@ use crate::output::{is_terminal, table};
 
 /// The number of characters of an error that a table on a terminal shows.
 const SHOWN_CHARS: usize = 80;
-/// The text for an error that is the same as in the row above.
+/// The cell text for an error that is the same as in the row above.
 const AS_ABOVE: &str = "as above";
-/// The number of groups in a table.
+/// The most groups of letters that a table shows.
 const SHOWN_GROUPS: usize = 20;
 
-/// The time in an entry id, or the id itself if it holds no time.
+/// The time in an entry id as text, or the id itself if it contains no time.
 pub fn shown_time(id: EntryId) -> String {
     let at = i64::try_from(id.ms).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());
     at.map_or_else(|| id.to_string(), |at| at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
 }
 
-/// A table of counts; empty if there are no letters.
+/// The table of the numbers of dead letters by reason and voucher. If there are no dead letters, it is empty.
 pub fn counts(counts: &LetterCounts) -> String {
     if counts.letters == 0 {
         return String::new();
@@ -41,12 +41,12 @@ pub fn counts(counts: &LetterCounts) -> String {
     let unshown: u64 = counts.groups.iter().skip(SHOWN_GROUPS).map(|group| group.letters).sum();
     let rest = match unshown + counts.others {
         0 => String::new(),
-        letters => format!("\nand {letters} of other reasons and vouchers"),
+        letters => format!("\nand {letters} letters with reasons and vouchers that are not listed"),
     };
     format!("{table}{rest}")
 }
 
-/// A table of letters, for people.
+/// The table of dead letters that a command shows to people.
 pub fn letters<'a>(letters: impl IntoIterator<Item = &'a LetterSummary>) -> String {
     let mut table =
         table(&["letter", "buried", "reason", "event", "order", "user", "voucher", "requeued", "error"]);
@@ -75,7 +75,7 @@ fn cells(letter: &LetterSummary, above: Option<&LetterSummary>) -> [String; 9] {
     ]
 }
 
-/// An error, cut to fit a terminal. Programs and files get all of it.
+/// The text of an error, cut to fit a terminal. If stdout is no terminal, the text stays complete.
 fn shortened(error: &str) -> String {
     if !is_terminal() || error.chars().count() <= SHOWN_CHARS {
         return error.to_owned();

@@ -17,8 +17,8 @@ Examples:
   tidegate limit list --voucher 7
   tidegate limit list --campaign 5 --json
 
-Exits with 1 if Redis does not have the limits that MySQL has. To repair that, run `tidegate limit set` with any of
-these limits, unchanged: it writes all of them to Redis.";
+Exits with 1 if Redis does not have the limits that MySQL has. To repair Redis, run `tidegate limit set` with the values
+of one limit, unchanged: the command writes all limits of the voucher or campaign to Redis.";
 
 /// The arguments of `tidegate limit list`.
 #[derive(Args, Debug)]
@@ -31,7 +31,7 @@ pub struct LimitListArgs {
 }
 
 impl SystemCommand for LimitListArgs {
-    /// Lists the limits of an owner.
+    /// Lists the limits of a voucher or a campaign.
     async fn run(&self, system: &System) -> anyhow::Result<Exit> {
         let (stores, owner) = self.owner.place(system).await?;
         let both = VoucherStores::connect(&stores).await?;
@@ -48,8 +48,9 @@ fn text(list: &LimitList) -> String {
         false => format!("limits of {owner}:{}", rules_text(&list.limits)),
     };
     let campaign = list.campaign.map(|campaign| {
-        format!("\nit is in campaign {campaign}, whose limits count, too: tidegate limit list --campaign {campaign}")
+        format!("\nthe limits of campaign {campaign} also apply: tidegate limit list --campaign {campaign}")
     });
-    let shown = if list.is_shown { "" } else { "\nRedis has OTHER limits, or none: it checks those" };
+    let shown =
+        if list.is_shown { "" } else { "\nRedis has OTHER limits than MySQL, or none; those in Redis apply" };
     format!("{own}{}{shown}", campaign.unwrap_or_default())
 }

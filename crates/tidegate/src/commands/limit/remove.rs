@@ -22,9 +22,9 @@ Examples:
   tidegate limit remove --voucher 7 --name days
   tidegate limit remove --campaign 5 --name months --yes
 
-A voucher with limits has its stock under another key (keys.limited). When you remove the last limit of a voucher that
-is in no campaign, its stock moves back to keys.stock. Every script of a producer can then sell it, one order for each
-user. The counters of the limit are deleted. If the command fails half-way, run it again to complete it.";
+A voucher with limits has its stock in the key of the setting keys.limited. When you remove the last limit of a voucher
+that is in no campaign, its stock moves back to the key of keys.stock. Then lua/admit.lua and scripts of producers can
+sell the voucher, one order for each user. The counters of the limit are deleted. If the command fails, run it again.";
 
 /// The arguments of `tidegate limit remove`.
 #[derive(Args, Debug)]

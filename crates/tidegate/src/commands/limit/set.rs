@@ -28,13 +28,13 @@ Examples:
   tidegate limit set --campaign 5 --name months --subject address --window month --units 5
   tidegate limit set --voucher 7 --name fast --subject ip --rate 5/1s --burst 10
 
-Redis checks limits in the step that takes the stock. With the first limit, the stock of the voucher gets another key,
-so that a script that does not know limits cannot bypass them. From then on, producers have to use
+Redis checks limits in the script that takes the stock. The first limit moves the stock of the voucher to another key,
+so that scripts that do not know limits cannot sell the voucher. From then on, producers have to use
 lua/admit_limited.lua.
 
-If you give the name of an existing limit, the command changes that limit. If you change
-its subject or window, counting starts from zero. If you change only numbers, counting continues. If the voucher is loaded and its sale is not over, the command asks first. It
-names the callers that the new limit refuses because they use lua/admit.lua or send no such subject.
+If you give the name of an existing limit, the command changes that limit. If you change its subject or window, counting
+starts from zero. If you change only numbers, counting continues. During a sale, the command asks first. The question
+says which callers the new limit refuses: callers that use lua/admit.lua, or that do not send the subject.
 
 See docs/buying-limits.md. If the command fails half-way, run it again to complete it.";
 
@@ -44,11 +44,11 @@ See docs/buying-limits.md. If the command fails half-way, run it again to comple
 pub struct LimitSetArgs {
     #[command(flatten)]
     owner: OwnerArgs,
-    /// The name of the limit, which a refused caller gets: 1 to 32 of a-z 0-9 _, beginning with a letter
+    /// The name of the limit, which refused callers get: 1 to 32 characters (a-z 0-9 _), beginning with a letter
     #[arg(id = "limit", long = "name", value_name = "NAME", value_parser = parse_name)]
     name: SubjectName,
-    /// The subject to count for: user, or a name for which callers send a value, such as phone. By default, one count
-    /// for all orders
+    /// Count orders by this subject: user, or a name for which callers send a value, such as phone. By default, the
+    /// limit counts all orders together
     #[arg(long, value_name = "NAME", default_value = "*", value_parser = parse_subject)]
     subject: Subject,
     /// The time window: order (the units of one order), sale, day, month, or a span such as 10m
@@ -57,16 +57,16 @@ pub struct LimitSetArgs {
     /// The offset from UTC at which days and months begin
     #[arg(long, value_name = "HH:MM", value_parser = parse_offset, allow_hyphen_values = true)]
     utc_offset: Option<i32>,
-    /// The most orders in the window
+    /// The most orders in the time window
     #[arg(long, value_name = "ORDERS", value_parser = parse_most, conflicts_with = "rate")]
     orders: Option<u32>,
-    /// The most units in the window
+    /// The most units in the time window
     #[arg(long, value_name = "UNITS", value_parser = parse_most, conflicts_with = "rate")]
     units: Option<u32>,
-    /// The rate of admissions, such as 5/1s, evenly spread. An order that ends frees no admission
+    /// The most admissions per time, such as 5/1s, evenly spread. Orders that are cancelled later still count
     #[arg(long, value_name = "ORDERS/SPAN", value_parser = parse_rate)]
     rate: Option<TypedRate>,
-    /// With --rate: the most admissions at once after a quiet time
+    /// With --rate: the most admissions at once after a time without admissions
     #[arg(long, value_name = "ORDERS", default_value = "1", requires = "rate")]
     burst: NonZeroU32,
     #[command(flatten)]
@@ -94,14 +94,16 @@ fn kind(args: &LimitSetArgs) -> Result<RuleKind, WrongUsage> {
     let window = match (rate, window, utc_offset) {
         (_, Some(Window::Day { .. }), offset) => Window::Day { offset_s: offset.unwrap_or(0) },
         (_, Some(Window::Month { .. }), offset) => Window::Month { offset_s: offset.unwrap_or(0) },
-        (_, _, Some(_)) => return wrong("--utc-offset goes with --window day and --window month"),
+        (_, _, Some(_)) => return wrong("--utc-offset can be used only with --window day or --window month"),
         (Some(period_us), ..) => return Ok(RuleKind::Rate { period_us, burst }),
         (None, Some(window), None) => window,
         (None, None, None) => return wrong("give --window or --rate"),
     };
     match (window, orders, units) {
         (Window::Order, None, Some(_)) => {}
-        (Window::Order, ..) => return wrong("--window order takes --units, and no --orders"),
+        (Window::Order, ..) => {
+            return wrong("--window order needs --units, and cannot be combined with --orders");
+        }
         (_, None, None) => return wrong("give --orders, --units, or both"),
         _ => {}
     }
@@ -118,7 +120,7 @@ fn parse_subject(text: &str) -> Result<Subject, String> {
 
 fn parse_most(text: &str) -> Result<u32, String> {
     let most = text.parse::<u32>().ok().filter(|most| (1..=1_000_000_000).contains(most));
-    most.ok_or_else(|| "it must be a number from 1 to 1000000000".to_owned())
+    most.ok_or_else(|| "the limit must be a number from 1 to 1000000000".to_owned())
 }
 
 fn parse_window(text: &str) -> Result<Window, String> {
@@ -131,15 +133,17 @@ fn parse_window(text: &str) -> Result<Window, String> {
             let seconds = times::parse_span(span).ok().filter(|span| span.subsec_nanos() == 0);
             let seconds =
                 seconds.and_then(|span| u32::try_from(span.as_secs()).ok()).and_then(NonZeroU32::new);
-            let wrong =
-                || "it must be order, sale, day, month, or a span of whole seconds such as 10m".to_owned();
+            let wrong = || {
+                "the window must be order, sale, day, month, or a span of whole seconds such as 10m"
+                    .to_owned()
+            };
             Window::Seconds(seconds.filter(|seconds| seconds.get() <= 366 * 86_400).ok_or_else(wrong)?)
         }
     })
 }
 
 fn parse_offset(text: &str) -> Result<i32, String> {
-    let wrong = || "it must look like +08:00, -03:30 or 00:00, up to 14 hours".to_owned();
+    let wrong = || "the offset must look like +08:00, -03:30 or 00:00, up to 14 hours".to_owned();
     let (sign, rest) = match text.split_at_checked(1) {
         Some(("+", rest)) => (1, rest),
         Some(("-", rest)) => (-1, rest),
@@ -158,7 +162,7 @@ fn parse_offset(text: &str) -> Result<i32, String> {
     }
 }
 
-/// A rate, and the words it was typed with.
+/// A rate of admissions, and the text that the user typed for it.
 #[derive(Clone, Debug)]
 struct TypedRate {
     text: String,
@@ -168,7 +172,7 @@ struct TypedRate {
 
 fn parse_rate(text: &str) -> Result<TypedRate, String> {
     let wrong =
-        || "it must look like 5/1s or 100/1m, up to 1000000 in a second and down to 1 in an hour".to_owned();
+        || "the rate must look like 5/1s or 100/1m, from 1 in an hour up to 1000000 in a second".to_owned();
     let (orders, span) = text.split_once('/').ok_or_else(wrong)?;
     let orders = orders.parse::<u32>().ok().filter(|orders| *orders > 0).ok_or_else(wrong)?;
     let period_us = times::parse_span(span).map_err(|_| wrong())?.as_micros() / u128::from(orders);

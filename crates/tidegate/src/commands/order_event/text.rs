@@ -1,4 +1,4 @@
-//! The expected and the real outcomes of events, for people.
+//! The texts of `tidegate order event`: the expected and the real outcomes of events.
 
 use tidegate_compare::text::counted;
 use tidegate_operations::order_event::{
@@ -9,10 +9,10 @@ use tidegate_orders::event::{EventOutcome, EventRejection};
 
 use super::super::order_show::status;
 
-/// The most orders of a file that are listed.
+/// The most orders of a file that a text lists.
 const SHOWN: usize = 20;
 
-/// The events that would be appended.
+/// The text about the events that the command would append.
 pub fn plan(plan: &OrderEventPlan) -> String {
     if !plan.older_workers.is_empty() {
         return older_workers(&plan.older_workers);
@@ -48,11 +48,11 @@ pub fn plan(plan: &OrderEventPlan) -> String {
     lines.join("\n")
 }
 
-/// The reason why nothing is appended while these workers are alive.
+/// The message that no event is appended while workers of an older version are alive.
 pub fn older_workers(workers: &[String]) -> String {
     format!(
-        "{} of a version that does not know events and would bury them: {}. Stop these workers, or upgrade them.\nNothing was \
-         appended.",
+        "{} of an older version that would make events dead letters: {}. Stop or upgrade these workers, then try \
+         again.\nNothing was appended.",
         if workers.len() == 1 { "a worker is" } else { "some workers are" },
         workers.join(", "),
     )
@@ -64,8 +64,8 @@ fn refused(planned: &PlannedEvent, obstacle: EventBlocker) -> String {
         EventBlocker::UnknownOrder => {
             let id = planned.order;
             format!(
-                "{order}: MySQL does not know it. If it is on its way or was never written, name its owner with \
-                 --user and --voucher; see: tidegate order show {id}"
+                "{order}: MySQL does not know the order. If it is not written yet, or never was, add --user and \
+                 --voucher; to find the order: tidegate order show {id}"
             )
         }
         EventBlocker::OtherOwner { .. } => format!("{order}: {obstacle}"),
@@ -93,9 +93,9 @@ fn would_be(expectation: &Expectation) -> &'static str {
 
 fn would(expectation: &Expectation) -> String {
     match (expectation.outcome, expectation.to) {
-        (EventOutcome::Applied, Some(to)) => format!("it would be {}", status(to)),
+        (EventOutcome::Applied, Some(to)) => format!("the order would be {}", status(to)),
         (EventOutcome::Applied, None) => {
-            "the event would be noted, and the order would stay as it is".to_owned()
+            "the event would be noted, and the status of the order would stay".to_owned()
         }
         (EventOutcome::Unchanged, _) => "the event would change nothing".to_owned(),
         (EventOutcome::RefundDue, _) => "the payment would have to be refunded".to_owned(),
@@ -103,7 +103,7 @@ fn would(expectation: &Expectation) -> String {
     }
 }
 
-/// The events that were appended, and their outcomes.
+/// The text about the events that were appended, and their outcomes.
 pub fn report(report: &OrderEventReport) -> String {
     let mut lines = Vec::new();
     if let [one] = report.orders.as_slice() {
@@ -138,22 +138,27 @@ pub fn report(report: &OrderEventReport) -> String {
     lines.join("\n")
 }
 
-/// The last line of an interrupted file that is in the stream.
+/// The text that names the first line of the file whose event was not appended.
 fn boundary(report: &OrderEventReport) -> Option<String> {
     let first = report.with_fate(SentEventOutcome::NotAppended).next()?;
     let EventOrders::File { path, .. } = &report.request.orders else { return None };
     let line = first.line?;
-    Some(format!("Nothing of {} was appended from line {line} on.", path.display()))
+    Some(format!(
+        "The file {} has events that were not appended: all events from line {line} on.",
+        path.display()
+    ))
 }
 
 fn waiting(report: &OrderEventReport) -> Option<String> {
     report.with_fate(SentEventOutcome::NotRecorded).next()?;
-    let stays = "Events that are not recorded stay in the stream";
+    let stays = "Events that are not recorded yet stay in the stream";
     Some(match report.workers_live {
-        Some(false) => format!("{stays}, and no living worker reads it: start one (tidegate worker)."),
+        Some(false) => {
+            format!("{stays}, and no living worker reads the stream: start a worker (tidegate worker).")
+        }
         Some(true) => format!(
-            "{stays}, and workers are alive: check their backlog with tidegate status, and buried events with \
-             tidegate dead list."
+            "{stays}, and workers are alive: to see their backlog, tidegate status; to see events that are \
+             dead letters, tidegate dead list."
         ),
         None => format!("{stays}: workers record them later."),
     })
@@ -163,16 +168,16 @@ fn unknown(report: &OrderEventReport) -> Option<String> {
     let mut unknown = report.with_fate(SentEventOutcome::Unknown).peekable();
     unknown.peek()?;
     Some(match unknown.all(|sent| sent.reference.is_some()) {
-        true => "Whether they are in the stream is unknown. You may append them again, because they have a ref.",
+        true => "It is unknown whether some events are in the stream. Append them again: each has a ref.",
         false => {
-            "Whether they are in the stream is unknown. You may append events with a ref again. For the others, \
-             first check with tidegate order show whether they were recorded."
+            "It is unknown whether some events are in the stream. You may append events with a ref again. Before you \
+             append an event without a ref again, check with tidegate order show whether it was recorded."
         }
     }
     .to_owned())
 }
 
-/// The outcome of an event of this kind.
+/// The text about the outcome of one event of the kind `event`.
 pub fn told(event: &str, sent: &SentEvent) -> String {
     let order = place(sent.line, sent.order.to_string());
     let entry = sent.entry.map(|entry| entry.to_string()).unwrap_or_default();
@@ -184,7 +189,7 @@ pub fn told(event: &str, sent: &SentEvent) -> String {
         (SentEventOutcome::Applied, Some(to)) => format!("{order} is {}{units} (entry {entry})", status(to)),
         (SentEventOutcome::Applied, None) => format!("{order}: {event} was noted (entry {entry})"),
         (SentEventOutcome::Unchanged, _) => {
-            format!("{order}: unchanged, it already had this status (entry {entry})")
+            format!("{order}: unchanged, because it already had this status (entry {entry})")
         }
         (SentEventOutcome::RefundDue, _) => {
             format!("{order}: this payment has to be refunded (entry {entry})")
@@ -229,17 +234,17 @@ fn because(rejection: EventRejection) -> &'static str {
     match rejection {
         EventRejection::WrongOwner => "the order belongs to another user, or is for another voucher",
         EventRejection::NoOrder => "there is no such order",
-        EventRejection::Refused => "the order was refused and holds nothing",
+        EventRejection::Refused => "the order was refused and holds no units",
         EventRejection::NotPaid => "the order is not paid",
-        EventRejection::Paid => "the order is paid, and only a refund ends it",
+        EventRejection::Paid => "the order is paid, and only a refund can end it",
         EventRejection::Used => "the order is used",
         EventRejection::Cancelled => "the order is cancelled",
-        EventRejection::Refunding => "its payment is being refunded",
-        EventRejection::Refunded => "its payment was refunded",
-        EventRejection::PaymentNeeded => "it was paid more than once: name the payment with --payment",
-        EventRejection::NoSuchPayment => "it has no payment with the ref of --payment",
+        EventRejection::Refunding => "the payment of the order is being refunded",
+        EventRejection::Refunded => "the payment of the order was refunded",
+        EventRejection::PaymentNeeded => "the order was paid more than once: name the payment with --payment",
+        EventRejection::NoSuchPayment => "the order has no payment with the ref of --payment",
         EventRejection::ChangedElsewhere => {
-            "a person or another program changed its status or slot (see \
+            "a person or another program changed the status or slot of the order (see \
              docs/runbook/audit-fails.md#orders-are-neither-live-nor-cancelled)"
         }
     }

@@ -1,20 +1,20 @@
-//! The command lines for each step that an operator can take with an order.
+//! The command line for each step that an operator can take with an order.
 
 use tidegate_operations::order_show::{NextStep, OrderQuery};
 use tidegate_orders::{Keys, OrderId};
 
 use crate::{command_line::CommandLine, pending::shell_word};
 
-/// The Redis names in the lines for `redis-cli`.
+/// The names of Redis keys that command lines for `redis-cli` contain.
 #[derive(Clone, Debug)]
 pub struct RedisNames {
-    /// The stream of orders.
+    /// The name of the stream of orders.
     pub stream: String,
-    /// The names of all other keys.
+    /// The names of all keys in Redis except the streams.
     pub keys: Keys,
 }
 
-/// The line to type, without the flags of the configuration.
+/// The command line for an action that the report suggests, without the flags of the configuration.
 pub fn command(step: &NextStep, order: OrderId, names: &RedisNames) -> String {
     match step {
         NextStep::AuditVoucher(voucher) => format!("tidegate audit --voucher {voucher}"),
@@ -49,12 +49,12 @@ pub fn command(step: &NextStep, order: OrderId, names: &RedisNames) -> String {
     }
 }
 
-/// A line for Redis' own client, if Tidegate has no command for the step.
+/// A command line for `redis-cli`, for a step that no command of Tidegate can take.
 fn redis_cli(command: &str) -> String {
     format!("redis-cli -u \"$TIDEGATE_REDIS_URL\" {command}")
 }
 
-/// The same command, with more entries to search.
+/// The command line that repeats the search with more entries.
 fn search(OrderQuery { order, voucher, user, entry, budget }: &OrderQuery) -> String {
     let hints = [
         voucher.map(|voucher| format!(" --voucher {voucher}")),

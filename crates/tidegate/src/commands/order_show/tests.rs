@@ -147,7 +147,7 @@ fn what_is_written_is_written_whatever_else_is_left_of_it() {
         &records,
         &around(),
         OrderStatus::Written,
-        "2026-11-20T10:00:00Z, unpaid. Nothing is to be done.",
+        "2026-11-20T10:00:00Z, unpaid. You need not do anything.",
         &[],
     );
     let claim = "tidegate consumers drain shop-7-0";
@@ -158,13 +158,13 @@ fn what_is_written_is_written_whatever_else_is_left_of_it() {
         &twice,
         &around(),
         OrderStatus::Written,
-        "its units are sold twice",
+        "its units can be sold twice",
         &["tidegate audit --voucher 7"],
     );
     let cancelled = OrderRow { status: 4, slot: None, ..row() };
     let cancelled =
         OrderRecords { row: details(cancelled), journal: vec![note("release", "x")], ..records.clone() };
-    says(&cancelled, &around(), OrderStatus::Cancelled, "counts no units. It was released to Redis", &[]);
+    says(&cancelled, &around(), OrderStatus::Cancelled, "counts no units. It was released in Redis", &[]);
     let taken = OrderRecords { letters: vec![letter(10)], ..records.clone() };
     says(
         &taken,
@@ -175,24 +175,24 @@ fn what_is_written_is_written_whatever_else_is_left_of_it() {
     );
     let left = OrderRecords { letters: vec![letter(9)], ..records };
     let commands = ["tidegate dead show 5-0", "tidegate dead drop 5-0"];
-    says(&left, &around(), OrderStatus::Written, "of it is left, 5-0, which can be deleted", &commands);
+    says(&left, &around(), OrderStatus::Written, "Its dead letter 5-0 can be deleted", &commands);
 }
 
 #[test]
 fn what_is_cancelled_says_whether_redis_knows_and_how_it_gets_to_know() {
     let row = OrderRow { status: 4, slot: None, ..row() };
     let plain = OrderRecords { row: details(row), ..nothing() };
-    says(&plain, &around(), OrderStatus::Cancelled, "counts no units. Nothing is to be done.", &[]);
+    says(&plain, &around(), OrderStatus::Cancelled, "counts no units. You need not do anything.", &[]);
     let admitted = OrderRecords { journal: vec![note("admit", "9")], ..plain.clone() };
     let release = "redis-cli -u \"$TIDEGATE_REDIS_URL\" --eval lua/release.lua seckill:stock:7 seckill:order:7 \
                    seckill:journal:7 , 60001 9 1 1 operator:by_hand";
-    says(&admitted, &around(), OrderStatus::Cancelled, "until lua/release.lua releases it.", &[release]);
+    says(&admitted, &around(), OrderStatus::Cancelled, "run lua/release.lua as below", &[release]);
     let forged =
         OrderRecords { journal: vec![note("admit", "10")], letters: vec![letter(9)], ..plain.clone() };
-    says(&forged, &around(), OrderStatus::Cancelled, "an order of another user", &["tidegate dead drop 5-0"]);
+    says(&forged, &around(), OrderStatus::Cancelled, "belongs to another user", &["tidegate dead drop 5-0"]);
     let half = OrderRecords { letters: vec![letter(9)], ..admitted };
     let cancel = ["tidegate dead cancel 5-0"];
-    let until = "It was not released to Redis: that is done when its dead letter 5-0 is cancelled.";
+    let until = "It was not released in Redis: to release it, cancel its dead letter 5-0.";
     says(&half, &around(), OrderStatus::Cancelled, until, &cancel);
     let back = OrderRecords { journal: vec![note("release", "operator:dead_cancel")], ..half.clone() };
     says(&back, &around(), OrderStatus::Cancelled, "its dead letter 5-0 can be deleted", &cancel);
@@ -205,7 +205,8 @@ fn what_is_cancelled_says_whether_redis_knows_and_how_it_gets_to_know() {
 fn a_note_that_cannot_be_read_says_no_more_than_that_it_is_there() {
     let unread = JournalRecord { change: None, by: None, at_ms: None, ..note("", "") };
     let records = OrderRecords { journal: vec![unread.clone()], ..nothing() };
-    let sentence = "The journal of voucher 7 has a note of it that cannot be read, and its entry is not there: it is lost.";
+    let sentence =
+        "The journal of voucher 7 has an unreadable note of the order, and its entry is not in the stream: ";
     let look = "redis-cli -u \"$TIDEGATE_REDIS_URL\" HGET seckill:journal:7 60001";
     says(&records, &around(), OrderStatus::Lost, sentence, &[look]);
     let half = JournalRecord { action: "admit".to_owned(), ..unread };
@@ -217,13 +218,13 @@ fn a_note_that_cannot_be_read_says_no_more_than_that_it_is_there() {
 fn what_is_refused_says_whether_its_units_are_back() {
     let records = OrderRecords { refusal: Some(refusal()), ..nothing() };
     let back = OrderRecords { journal: vec![note("release", "worker:out_of_stock")], ..records.clone() };
-    says(&back, &around(), OrderStatus::Refused, "it was released to Redis", &[]);
+    says(&back, &around(), OrderStatus::Refused, "it was released in Redis", &[]);
     let open = OrderRecords {
         entries: vec![held(true, Some(1), 1)],
         journal: vec![note("admit", "9")],
         ..records.clone()
     };
-    says(&open, &around(), OrderStatus::Refused, "a worker releases it", &[]);
+    says(&open, &around(), OrderStatus::Refused, "a worker releases it in Redis", &[]);
     let replay = "tidegate replay --from 1795168800000-0 --to 1795168800000-0";
     let kept = OrderRecords {
         entries: vec![entry(EntryLocation::Settled)],
@@ -234,9 +235,15 @@ fn what_is_refused_says_whether_its_units_are_back() {
     says(&records, &around(), OrderStatus::Refused, "no journal shows", &["tidegate audit --voucher 7"]);
     let both = OrderRecords { letters: vec![letter(9)], ..kept };
     let commands = ["tidegate dead show 5-0", "tidegate dead cancel 5-0"];
-    says(&both, &around(), OrderStatus::Refused, "when its dead letter 5-0 is cancelled. A new", &commands);
+    says(&both, &around(), OrderStatus::Refused, "cancel its dead letter 5-0. To order again", &commands);
     let left = OrderRecords { letters: vec![letter(9)], ..back };
-    says(&left, &around(), OrderStatus::Refused, "5-0 can be deleted", &["tidegate dead cancel 5-0"]);
+    says(
+        &left,
+        &around(),
+        OrderStatus::Refused,
+        "To delete its dead letter 5-0",
+        &["tidegate dead cancel 5-0"],
+    );
 }
 
 #[test]
@@ -253,7 +260,7 @@ fn what_is_in_flight_says_who_has_it_and_when_it_goes_on() {
         &unread,
         &nobody,
         OrderStatus::Undelivered,
-        "no living worker reads the stream: start one",
+        "no living worker reads the stream: start a worker",
         &["tidegate worker"],
     );
 
@@ -261,21 +268,21 @@ fn what_is_in_flight_says_who_has_it_and_when_it_goes_on() {
         &with(held(true, Some(5), 1)),
         &around(),
         OrderStatus::Pending,
-        "has it in progress: nothing is to be done",
+        "has the entry in progress: you need not do anything",
         &[],
     );
     says(
         &with(held(true, Some(5), 3)),
         &around(),
         OrderStatus::Pending,
-        "has it in progress: nothing is to be done",
+        "has the entry in progress: you need not do anything",
         &[],
     );
     says(
         &with(held(true, Some(5), 0)),
         &around(),
         OrderStatus::Pending,
-        "is alive, and has set it aside: it waits for its turn",
+        "is alive and has set the entry aside: it retries the entry later",
         &[],
     );
     let mut deadly = held(true, Some(5), 1);
@@ -286,27 +293,27 @@ fn what_is_in_flight_says_who_has_it_and_when_it_goes_on() {
         &with(deadly),
         &around(),
         OrderStatus::Pending,
-        "nothing is to be done. 2 workers died with it in progress",
+        "you need not do anything. 2 workers died with the entry in progress",
         &[],
     );
     let lock = |holder: Option<&str>, ends_in_ms| {
         let lock = LockRecord { holder: holder.map(str::to_owned), ends_in_ms };
         OrderRecords { lock: Some(lock), ..with(held(true, Some(5), 0)) }
     };
-    says(&lock(Some("shop"), None), &around(), OrderStatus::Pending, "which shop holds; it never ends", &[]);
+    says(&lock(Some("shop"), None), &around(), OrderStatus::Pending, "the lock, which never expires", &[]);
     says(
         &lock(None, Some(9_000)),
         &around(),
         OrderStatus::Pending,
-        "whose lock is no string holds; it ends in 9 s",
+        "whose lock key is no string holds the lock, which expires in 9 s",
         &[],
     );
     let own = OrderRecords { entries: vec![held(true, Some(5), 1)], ..lock(Some("tidegate-0"), Some(9_000)) };
-    says(&own, &around(), OrderStatus::Pending, "has it in progress", &[]);
+    says(&own, &around(), OrderStatus::Pending, "has the entry in progress", &[]);
 
     let claim = "tidegate consumers drain shop-7-0";
     says(&with(held(false, Some(15_000), 1)), &around(), OrderStatus::Pending, "in about 45 s", &[claim]);
-    says(&with(held(false, None, 1)), &around(), OrderStatus::Pending, "it is claimable", &[]);
+    says(&with(held(false, None, 1)), &around(), OrderStatus::Pending, "is claimable", &[]);
     says(
         &with(held(false, Some(5), 1)),
         &nobody,
@@ -316,12 +323,12 @@ fn what_is_in_flight_says_who_has_it_and_when_it_goes_on() {
     );
 
     let back = OrderRecords { journal: vec![note("release", "x")], ..unread };
-    says(&back, &around(), OrderStatus::Undelivered, "is written nevertheless", &[]);
+    says(&back, &around(), OrderStatus::Undelivered, "workers will write it", &[]);
     let again = OrderRecords { letters: vec![letter(9)], ..with(held(true, Some(5), 1)) };
-    says(&again, &around(), OrderStatus::Pending, "A dead letter of it is there, too: 5-0", &[]);
+    says(&again, &around(), OrderStatus::Pending, "The order also has a dead letter: 5-0", &[]);
     let mut no_order = with(held(true, Some(5), 1));
     no_order.entries[0].content.as_mut().unwrap().error = Some("the field userId is missing".to_owned());
-    says(&no_order, &around(), OrderStatus::Pending, "the next worker that handles it buries it", &[]);
+    says(&no_order, &around(), OrderStatus::Pending, "the next worker that handles the entry buries it", &[]);
 }
 
 #[test]
@@ -329,14 +336,20 @@ fn of_a_dead_letter_nothing_is_proposed_that_would_be_refused() {
     let records =
         OrderRecords { letters: vec![letter(9)], entries: vec![entry(EntryLocation::Settled)], ..nothing() };
     let commands = ["tidegate dead show 5-0", "tidegate dead requeue 5-0", "tidegate dead cancel 5-0"];
-    says(&records, &around(), OrderStatus::Dead, "for unknown_voucher (voucher 7 is not known)", &commands);
+    says(
+        &records,
+        &around(),
+        OrderStatus::Dead,
+        "for the reason unknown_voucher (voucher 7 is not known)",
+        &commands,
+    );
     let commands = ["tidegate dead show 5-0", "tidegate dead cancel 5-0"];
     let back = OrderRecords { journal: vec![note("release", "x")], ..records.clone() };
     says(
         &back,
         &around(),
         OrderStatus::Dead,
-        "and is not written any more: cancel deletes the letter",
+        "and will not be written: tidegate dead cancel deletes the letter",
         &commands,
     );
     let with = |change: fn(&mut DeadLetterRecord)| {
@@ -349,11 +362,11 @@ fn of_a_dead_letter_nothing_is_proposed_that_would_be_refused() {
     says(&often, &around(), OrderStatus::Dead, "fix the cause", &[commands[0], forced, commands[1]]);
     let drop = ["tidegate dead show 5-0", "tidegate dead drop 5-0"];
     let no_order = with(|letter| letter.content.error = Some("the field id is missing".to_owned()));
-    says(&no_order, &around(), OrderStatus::Dead, "it is no order", &drop);
+    says(&no_order, &around(), OrderStatus::Dead, "the letter holds no order", &drop);
     let taken = with(|letter| letter.reason = Some("id_taken".to_owned()));
-    says(&taken, &around(), OrderStatus::Dead, "then drop it", &drop);
+    says(&taken, &around(), OrderStatus::Dead, "then drop the letter", &drop);
     let forged = OrderRecords { journal: vec![note("admit", "10")], ..records.clone() };
-    says(&forged, &around(), OrderStatus::Dead, "is an order of another user", &drop);
+    says(&forged, &around(), OrderStatus::Dead, "belongs to another user", &drop);
     let genuine = OrderRecords { journal: vec![note("admit", "9")], ..taken };
     says(
         &genuine,
@@ -363,12 +376,18 @@ fn of_a_dead_letter_nothing_is_proposed_that_would_be_refused() {
         &[commands[0], "tidegate dead requeue 5-0", commands[1]],
     );
     let foreign = with(|letter| letter.reason = None);
-    says(&foreign, &around(), OrderStatus::Dead, "another program wrote it", &["tidegate dead show 5-0"]);
+    says(
+        &foreign,
+        &around(),
+        OrderStatus::Dead,
+        "another program, not Tidegate, wrote it",
+        &["tidegate dead show 5-0"],
+    );
     let strange = with(|letter| {
         letter.reason = None;
         letter.content.error = Some("the field id is missing".to_owned());
     });
-    says(&strange, &around(), OrderStatus::Dead, "another program wrote it", &drop);
+    says(&strange, &around(), OrderStatus::Dead, "another program, not Tidegate, wrote it", &drop);
 }
 
 #[test]
@@ -381,13 +400,13 @@ fn what_was_released_is_nowhere_else() {
 fn what_is_lost_can_be_run_again_from_its_entry_or_from_the_journal() {
     let replay = "tidegate replay --from 1795168800000-0 --to 1795168800000-0";
     let records = OrderRecords { entries: vec![entry(EntryLocation::Settled)], ..nothing() };
-    says(&records, &around(), OrderStatus::Lost, "is acknowledged, but it is neither written", &[replay]);
+    says(&records, &around(), OrderStatus::Lost, "is acknowledged, but the order is neither", &[replay]);
     let append = "redis-cli -u \"$TIDEGATE_REDIS_URL\" XADD stream.orders '*' userId 9 voucherId 7 id 60001 quantity 2";
     let trimmed = OrderRecords { journal: vec![note("admit", "9")], ..nothing() };
-    says(&trimmed, &around(), OrderStatus::Lost, "its entry is not there: it is lost", &[append]);
+    says(&trimmed, &around(), OrderStatus::Lost, "its entry is not in the stream: ", &[append]);
     let gone =
         OrderRecords { entries: vec![EntryRecord { content: None, ..held(true, Some(5), 1) }], ..trimmed };
-    says(&gone, &around(), OrderStatus::Lost, "its payload was deleted or trimmed: it is lost", &[append]);
+    says(&gone, &around(), OrderStatus::Lost, "its payload was deleted or trimmed: the order", &[append]);
 }
 
 #[test]
@@ -401,7 +420,7 @@ fn what_was_not_searched_is_said_and_nothing_is_called_lost_before() {
         &unsure,
         &around(),
         OrderStatus::Unsure,
-        "only 1000 entries were searched, the latest down to 1795168800000-0",
+        "only the newest 1000 entries were searched, down to id 1795168800000-0",
         &[more],
     );
     let mut hinted = around();
@@ -409,7 +428,7 @@ fn what_was_not_searched_is_said_and_nothing_is_called_lost_before() {
     hinted.query.user = 9.try_into().ok();
     hinted.query.entry = Some(id());
     let more = format!("tidegate order show 60001 --voucher 7 --user 9 --entry {} --scan 100000", id());
-    says(&unsure, &hinted, OrderStatus::Unsure, "only 1000 entries were searched", &[&more]);
+    says(&unsure, &hinted, OrderStatus::Unsure, "the newest 1000 entries were searched", &[&more]);
     let more = "tidegate order show 60001 --scan 100000";
     let mut failed = admitted.clone();
     failed.search.coverage.dead = StreamCoverage::default();
@@ -420,12 +439,12 @@ fn what_was_not_searched_is_said_and_nothing_is_called_lost_before() {
     says(&away, &around(), OrderStatus::Unsure, "MySQL could not be queried", &[]);
     let mut dead = OrderRecords { letters: vec![letter(9)], ..nothing() };
     dead.search.coverage.mysql = false;
-    says(&dead, &around(), OrderStatus::Unsure, "the order may be written nevertheless", &[]);
+    says(&dead, &around(), OrderStatus::Unsure, "so the order may be written", &[]);
 }
 
 #[test]
 fn what_nobody_has_heard_of_is_unknown() {
-    says(&nothing(), &around(), OrderStatus::Unknown, "No store knows it", &[]);
+    says(&nothing(), &around(), OrderStatus::Unknown, "No store knows the order", &[]);
     let mut some = nothing();
     some.search.coverage.all_journals = false;
     some.search.coverage.journals = 1_000;
@@ -433,7 +452,7 @@ fn what_nobody_has_heard_of_is_unknown() {
         &some,
         &around(),
         OrderStatus::Unknown,
-        "the journals of 1000 vouchers were searched, not of all",
+        "only the journals of 1000 vouchers were searched, not all journals",
         &[],
     );
 }

@@ -13,7 +13,7 @@ use crate::{
     times::{utc, utc_whole},
 };
 
-/// The records of each place, in the order in which an order passes them; then its state, and what to type.
+/// The output text: the records of the order in each store, the status of the order, and the commands to type.
 pub fn render(shown: &ShownOrder) -> String {
     let records = &shown.records;
     let mut lines = vec![line("order", &format!("{}{}", shown.order, made(records)))];

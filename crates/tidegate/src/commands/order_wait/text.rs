@@ -10,17 +10,18 @@ use tidegate_orders::{OrderState, event::EventOutcome};
 
 use crate::{command_line::CommandLine, invocation::Invocation, times::utc};
 
-/// The time after which the command prints what it waits for, whether the rate is known or not.
+/// The time after which `tidegate order wait` prints what it waits for, even if the rate at which workers read entries
+/// is not known yet.
 pub const WITHOUT_RATE: Duration = Duration::from_millis(700);
 
-/// Whether the estimate of its turn is complete.
+/// Whether the estimate of when a worker handles the order is complete.
 pub fn has_whole_estimate(progress: &OrderProgress) -> bool {
     progress.estimate.is_some_and(|guess| {
         guess.place != QueuePosition::Unread || guess.paused || guess.read_per_s.is_some()
     })
 }
 
-/// The sentence about what the command waits for, and how long.
+/// The sentence which says what the command waits for, and for how long.
 pub fn waits(progress: &OrderProgress, until: WaitTarget, wait: Duration) -> String {
     let what = match until {
         WaitTarget::Confirmed => "written",
@@ -34,7 +35,7 @@ pub fn waits(progress: &OrderProgress, until: WaitTarget, wait: Duration) -> Str
 fn place(guess: &QueueEstimate) -> String {
     match guess.place {
         QueuePosition::InProgress => "a worker has it in progress".to_owned(),
-        QueuePosition::SetAside => "it was read, and a worker retries it later".to_owned(),
+        QueuePosition::SetAside => "a worker has set it aside and retries it later".to_owned(),
         QueuePosition::Unread => unread(guess),
     }
 }
@@ -43,19 +44,21 @@ fn unread(guess: &QueueEstimate) -> String {
     let ahead = guess.ahead.map(|ahead| format!("about {} before it", counted(ahead, "entry")));
     let turn = match (guess.expected_s, guess.read_per_s) {
         _ if guess.paused => Some("the workers are paused".to_owned()),
-        (Some(seconds), Some(rate)) => Some(format!("its turn in about {seconds} s, at {rate:.0} a second")),
-        (None, Some(0.0)) => Some("nothing is read at present".to_owned()),
+        (Some(seconds), Some(rate)) => {
+            Some(format!("its turn comes in about {seconds} s, at {rate:.0} entries a second"))
+        }
+        (None, Some(0.0)) => Some("workers read no entries at present".to_owned()),
         _ => None,
     };
     let said: Vec<String> = ahead.into_iter().chain(turn).collect();
     if said.is_empty() {
-        "its place is unknown".to_owned()
+        "its place in the queue is unknown".to_owned()
     } else {
         format!("{} (an estimate)", said.join(", "))
     }
 }
 
-/// The sentence about the outcome of the order.
+/// The sentence which says how the order ended.
 pub fn told(progress: &OrderProgress, end: WaitEnd) -> String {
     let mut lines = vec![format!("order {}{} is {}.", progress.order, whose(progress), state(progress))];
     lines.extend(progress.events.iter().map(event));
@@ -66,14 +69,14 @@ pub fn told(progress: &OrderProgress, end: WaitEnd) -> String {
     if end == WaitEnd::TimeOver {
         let place =
             progress.estimate.map(|guess| format!(" {}.", sentence(&place(&guess)))).unwrap_or_default();
-        lines.push(format!("The time is over.{place}"));
+        lines.push(format!("The time to wait is over.{place}"));
     }
     if progress.cut_off {
-        lines.push("Not everything was searched: add --voucher".to_owned());
+        lines.push("Not all journals were searched: add --voucher".to_owned());
     }
     if !matches!(end, WaitEnd::Reached) {
         let show = CommandLine::new("order show").word(progress.order);
-        lines.push(format!("All of it: {}", Invocation::current().line(&show)));
+        lines.push(format!("For all details: {}", Invocation::current().line(&show)));
     }
     lines.join("\n")
 }
@@ -94,7 +97,7 @@ fn state(progress: &OrderProgress) -> String {
         OrderState::Confirmed => "confirmed (written, not paid)",
         OrderState::Released => "released",
         OrderState::Dead => "a dead letter",
-        OrderState::Unsure => "nowhere to be found, although it was admitted",
+        OrderState::Unsure => "admitted, but not found in MySQL, the stream or the dead letters",
         state => state.word(),
     };
     progress.reason.as_ref().map_or_else(|| word.to_owned(), |reason| format!("{word} ({reason})"))

@@ -36,15 +36,15 @@ fn nothing_to_pause(before: &[VoucherId]) -> String {
     let named = names(before);
     match before.len() as u64 {
         0 => "no voucher is on sale in Redis".to_owned(),
-        1 => format!("nothing to pause: 1 sale was paused before ({named}); its reason stays"),
-        count => format!("nothing to pause: {count} sales were paused before ({named}); their reasons stay"),
+        1 => format!("nothing to pause: 1 sale is already paused ({named}); its reason stays"),
+        count => format!("nothing to pause: {count} sales are already paused ({named}); their reasons stay"),
     }
 }
 
 fn paused_before(vouchers: &[VoucherId]) -> String {
     match vouchers.len() as u64 {
         0 => String::new(),
-        count => format!("\n{} paused before: {}", counted(count, "sale"), names(vouchers)),
+        count => format!("\n{} already paused: {}", counted(count, "sale"), names(vouchers)),
     }
 }
 

@@ -26,19 +26,19 @@ impl ReportText for VoucherPauseState {
 fn sentence(state: &VoucherPauseState) -> &'static str {
     match state.outcome {
         VoucherPauseOutcome::WouldPause if state.is_paused_with_all => {
-            "its sale is paused with all others, and would stay paused when they are resumed"
+            "its sale is paused with all sales, and would stay paused when all sales are resumed"
         }
         VoucherPauseOutcome::WouldPause => "its sale would be paused",
         VoucherPauseOutcome::Paused => "its sale is paused",
-        VoucherPauseOutcome::PausedBefore => "its sale was paused before",
+        VoucherPauseOutcome::PausedBefore => "its sale is already paused",
         VoucherPauseOutcome::WouldResume => "its sale would be resumed",
         VoucherPauseOutcome::Resumed => "its sale is not paused any more",
         VoucherPauseOutcome::NotPaused => "its sale was not paused",
-        VoucherPauseOutcome::NoStock => "Redis has no stock of it; nothing was changed",
+        VoucherPauseOutcome::NoStock => "Redis has no stock of this voucher; nothing was changed",
     }
 }
 
-/// Pauses the sale of a voucher, or ends its pause.
+/// Pauses the sale of a voucher, or resumes it.
 pub async fn run(stores: &Stores, request: VoucherPauseRequest, args: &ChangeArgs) -> anyhow::Result<Exit> {
     let redis = stores.redis().await?;
     let pause = VoucherPause::new(redis, request);

@@ -28,17 +28,17 @@ impl ReportText for WorkersPauseState {
 
 fn text(pause: &WorkersPauseState) -> String {
     let before = pause.before.as_ref();
-    let before = before.map(|before| format!("they are paused {}; {}", before.origin(), before.end()));
+    let before = before.map(|before| format!("the workers are paused {}; {}", before.origin(), before.end()));
     let length = length(pause.ends_in_s);
     match (pause.outcome, before) {
         (WorkersPauseOutcome::WouldPause, None) => format!("all workers would stop reading, {length}"),
         (WorkersPauseOutcome::WouldPause, Some(before)) => {
-            format!("{before}\nthis would be replaced: they would be paused {length}")
+            format!("{before}\na new pause would replace this pause: the workers would be paused {length}")
         }
         (WorkersPauseOutcome::PausedBefore, before) => before.unwrap_or_default(),
         (WorkersPauseOutcome::Paused, _) => format!("all workers stop reading within 2 s, {length}"),
         (WorkersPauseOutcome::Refused, _) => {
-            "another command has paused them meanwhile: see tidegate status".to_owned()
+            "another command has paused the workers meanwhile: see tidegate status".to_owned()
         }
     }
 }
@@ -50,7 +50,7 @@ fn length(ends_in_s: Option<f64>) -> String {
     )
 }
 
-/// Pauses all workers of the fleet.
+/// Pauses all workers of a consumer group.
 pub async fn run(stores: &Stores, request: FleetPauseRequest, args: &ChangeArgs) -> anyhow::Result<Exit> {
     let redis = stores.redis().await?;
     let pause = WorkersPause::new(redis, request);

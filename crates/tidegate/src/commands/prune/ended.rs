@@ -1,4 +1,4 @@
-//! Pruning refusals, events and dead letters that are final and old.
+//! Pruning refusals, events and dead letters of orders that ended long ago.
 
 use tidegate_compare::{Job, text::counted};
 use tidegate_operations::{
@@ -12,7 +12,7 @@ use crate::{
     operator::{Change, ChangeArgs, PlanText, ProgressBar, ReportText},
 };
 
-/// Prunes the data that the request names.
+/// Deletes old refusals, events or dead letters, as the request says.
 ///
 /// # Errors
 /// When a store cannot be reached, or the stream cannot be read.
@@ -29,7 +29,7 @@ pub async fn run(stores: &Stores, request: PruneRequest, change: &ChangeArgs) ->
 
 impl PlanText for PruneCounts {
     fn text(&self) -> String {
-        lines(self, "would go")
+        lines(self, "would be deleted")
     }
 }
 
@@ -44,7 +44,7 @@ fn lines(counts: &PruneCounts, what: &str) -> String {
         let PruneCount { purged, kept } = count?;
         let kept = match kept {
             0 => String::new(),
-            kept => format!("; {kept} of the same age must stay, because something may still need them"),
+            kept => format!("; {kept} of the same age stay, because they may still be needed"),
         };
         Some(format!("{} {what}{kept}", counted(purged, noun)))
     };

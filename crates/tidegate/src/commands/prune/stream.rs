@@ -15,14 +15,14 @@ use crate::{
     times,
 };
 
-/// Prunes the stream.
+/// Deletes old entries from the stream of orders.
 ///
 /// # Errors
 /// When Redis cannot be reached, its key holds no stream, or there is neither a flag nor a setting for the age.
 pub async fn run(stores: &Stores, older_than: Option<Duration>, change: &ChangeArgs) -> anyhow::Result<Exit> {
     let settings = stores.settings();
     let older_than = older_than.or(settings.stream.retention).ok_or_else(|| {
-        WrongUsage("stream.retention_ms is 0, which keeps everything: give --older-than".to_owned())
+        WrongUsage("the setting stream.retention_ms is 0 (keep all entries): add --older-than".to_owned())
     })?;
     let request = StreamPruneRequest { older_than, count_all: change.is_plan_read() };
     let prune = StreamPrune::new(settings, stores.redis().await?.clone(), request);
@@ -38,32 +38,39 @@ impl PlanText for StreamPrunePlan {
         let Self { stream, length, entries, .. } = self;
         if self.no_group {
             return format!(
-                "{stream}: nothing can be deleted, because no consumer group shows which entries are still needed"
+                "{stream}: no entry can be deleted: without a consumer group, it is unknown which entries are needed"
             );
         }
         let held = self.held_by.as_ref().map_or_else(String::new, |RetainedBy { group, id, why }| {
             let group = printable(group);
             match why {
-                Need::Pending => format!("; group {group} needs all from {id} on, which is pending"),
+                Need::Pending => {
+                    format!("; group {group} needs all entries from {id} on, because {id} is pending")
+                }
                 Need::Unread => {
-                    format!("; group {group} has read nothing after {id} and needs all from there on")
+                    format!("; group {group} needs all entries after {id}, because it has not read them")
                 }
             }
         });
         let of = counted(*length, "entry");
         if *entries == 0 {
-            return format!("{stream}: none of {of} can be deleted{}{held}. Nothing was changed.", age(self));
+            return format!(
+                "{stream}: of {of}, none can be deleted{}{held}. Nothing was changed.",
+                age(self)
+            );
         }
-        format!("{stream}: {entries} of {of} are old enough and needed by no group{held}")
+        format!(
+            "{stream}: {entries} of {of} can be deleted: they are old enough, and no group needs them{held}"
+        )
     }
 }
 
-/// The age of the oldest entry, compared with the age that it would need.
+/// The phrase that compares the time of the oldest entry with the time before which entries are old enough.
 fn age(plan: &StreamPrunePlan) -> String {
     let time = |id: EntryId| times::utc(i64::try_from(id.ms).unwrap_or(i64::MAX));
     let cutoff = time(plan.cutoff);
     plan.oldest.map(time).map_or_else(String::new, |oldest| {
-        format!("; the oldest is of {oldest}, and only entries before {cutoff} are old enough")
+        format!("; the oldest entry is of {oldest}, and only entries before {cutoff} are old enough")
     })
 }
 

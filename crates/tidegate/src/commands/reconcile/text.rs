@@ -7,7 +7,7 @@ use tidegate_compare::{
 
 use crate::output::table;
 
-/// The totals of each voucher, its differences, and whether both stores agree.
+/// The text of a comparison: the totals and differences of each voucher, and whether both stores agree.
 pub fn render(report: &ComparisonReport) -> String {
     let mut totals = table(&[
         "voucher",
@@ -56,11 +56,11 @@ fn differences(look: &VoucherComparison) -> Option<String> {
         ));
     }
     if look.totals.redis.is_unsure {
-        lines.push("  Its journal changed too fast to be added up: compare again".to_owned());
+        lines.push("  The journal changed too fast to be added up: run tidegate reconcile again".to_owned());
     }
     if look.totals.is_change_open {
         lines.push(
-            "  A change of its stock is under way, or was made during the comparison: stocks are compared later"
+            "  An operator changed the stock during the comparison: to compare stocks, run tidegate reconcile again"
                 .to_owned(),
         );
     }
@@ -75,7 +75,7 @@ fn kind(count: &KindCount, totals: &VoucherTotals) -> String {
     let more = total.saturating_sub(first.len() as u64);
     let more = if more > 0 && !first.is_empty() { format!("\n    and {more} more") } else { String::new() };
     let repair =
-        first.first().map_or_else(String::new, |it| format!("\n    repaired by: {}", repair(it.repair)));
+        first.first().map_or_else(String::new, |it| format!("\n    to repair: {}", repair(it.repair)));
     let repair = if kind.is_failure() { repair } else { String::new() };
     format!("  {what}{list}{more}{repair}")
 }
@@ -83,21 +83,22 @@ fn kind(count: &KindCount, totals: &VoucherTotals) -> String {
 fn sentence(kind: DifferenceKind, total: u64, units: i64, totals: &VoucherTotals) -> String {
     let orders = counted(total, "order");
     let users = counted(total, "user");
+    let counters = counted(total, "counter");
     let of = counted(units.unsigned_abs(), "unit");
     let more = if units > 0 { "more" } else { "fewer" };
     let stock = |stock: Option<i64>| stock.map_or_else(|| "none".to_owned(), |stock| stock.to_string());
     match kind {
         DifferenceKind::LostOrder => {
-            format!("{orders} ({of}) admitted and nowhere else: not in MySQL, in flight or dead")
+            format!("{orders} ({of}) admitted in Redis, but not in MySQL, waiting entries or dead letters")
         }
         DifferenceKind::LostEvent => {
             format!("{orders} with acknowledged events, such as payments, that MySQL has not recorded")
         }
         DifferenceKind::ReleaseUnknownToMysql => {
-            format!("{orders} ({of}) released in Redis, while MySQL has neither a row nor a refusal of them")
+            format!("{orders} ({of}) released in Redis, and MySQL has neither a row nor a refusal")
         }
         DifferenceKind::NotAdmitted => {
-            format!("{orders} ({of}) live in MySQL, and not in the journal")
+            format!("{orders} ({of}) live in MySQL, and not in the journal in Redis")
         }
         DifferenceKind::NotReleased => {
             format!("{orders} ({of}) ended or refused in MySQL, and still admitted in Redis")
@@ -109,25 +110,27 @@ fn sentence(kind: DifferenceKind, total: u64, units: i64, totals: &VoucherTotals
             format!("{orders} ({of}) whose row is of another user, voucher or quantity than was admitted")
         }
         DifferenceKind::ReleasedTwice => {
-            format!("{orders} released more than once by MySQL's events: {of} too many")
+            format!("{orders} released more than once, by the events in MySQL: {of} too many")
         }
         DifferenceKind::StatusSetByOthers => {
-            format!("{orders} with a status that another program set: no failure")
+            format!("{orders} with a status that another program set (this is no failure)")
         }
-        DifferenceKind::BarredWithoutOrder => format!("{users} barred without an order"),
-        DifferenceKind::NotBarred => format!("{users} with an order and not barred from a second one"),
+        DifferenceKind::BarredWithoutOrder => {
+            format!("{users} marked as a buyer in Redis without a live order")
+        }
+        DifferenceKind::NotBarred => format!("{users} with a live order and not marked as a buyer in Redis"),
         DifferenceKind::RedisStockMismatch => format!(
-            "The stock in Redis is {}: {of} {more} than its journal says. A person or another program changed it",
+            "The stock in Redis is {}: {of} {more} than by the journal. A person or another program changed the stock",
             stock(totals.redis.stock)
         ),
         DifferenceKind::LoadedMismatch => format!(
-            "MySQL was loaded with {}, but the journal accounts for {}: {of} {more} in MySQL. The journal does not count \
+            "MySQL was loaded with {}, but the journal adds up to {}: {of} {more} in MySQL. The journal does not count \
              units of orders that MySQL refused as out of stock. The usual cause is a failover in which Redis lost orders",
             stock(totals.mysql.initial),
             stock(totals.redis.loaded)
         ),
         DifferenceKind::MysqlStockMismatch => format!(
-            "The stock in MySQL is {}: {of} {more} than the loaded stock less the live orders ({} - {})",
+            "The stock in MySQL is {}: {of} {more} than the loaded stock minus the live orders ({} - {})",
             stock(totals.mysql.stock),
             stock(totals.mysql.initial),
             totals.mysql.live_units
@@ -136,7 +139,7 @@ fn sentence(kind: DifferenceKind, total: u64, units: i64, totals: &VoucherTotals
             let (purged, used) =
                 (totals.redis.purged.unwrap_or_default(), totals.mysql.used.unwrap_or_default());
             format!(
-                "{} ({}) that were used were compacted out of the journal, and MySQL has {} ({})",
+                "{} ({}) were removed from the journal as used orders, but MySQL has {} ({}) with the status used",
                 counted(purged.used_orders, "order"),
                 counted(purged.used_units.unsigned_abs(), "unit"),
                 counted(used.orders, "order"),
@@ -144,24 +147,21 @@ fn sentence(kind: DifferenceKind, total: u64, units: i64, totals: &VoucherTotals
             )
         }
         DifferenceKind::LimitUsesMismatch => {
-            format!("{} of limits that differ from what orders hold", counted(total, "counter"))
+            format!("{counters} of limits with another value than the sum of the counted orders")
         }
-        DifferenceKind::SlotsMismatch => format!("{users} whose slots do not match their orders"),
+        DifferenceKind::SlotsMismatch => {
+            format!("{users} whose slots in Redis (numbers of live orders) differ from their live orders")
+        }
         DifferenceKind::LimitPassed => {
-            format!(
-                "{}: orders hold more than the limit allows, and it was not lowered since",
-                counted(total, "counter")
-            )
+            format!("{counters}: live orders exceed the limit, although the limit was not lowered")
         }
         DifferenceKind::SaleForgotten => {
-            format!(
-                "Its sale is on, MySQL has {of} left, and Redis holds no stock of it: every order is refused"
-            )
+            format!("The sale is on with {of} left in MySQL, but Redis has no stock: every order is refused")
         }
     }
 }
 
-/// The order or user of a difference. None: it is a difference of a stock.
+/// The text about the order, user or counter of a difference. None: it is a difference of a stock.
 fn one(difference: &Difference) -> Option<String> {
     let units = match difference.units.unsigned_abs() {
         0 => String::new(),
@@ -181,38 +181,40 @@ fn one(difference: &Difference) -> Option<String> {
 fn cause(cause: DifferenceCause) -> Option<&'static str> {
     match cause {
         DifferenceCause::Unknown => None,
-        DifferenceCause::AcknowledgedAndNotWritten => {
-            Some("its entry was acknowledged; MySQL went back in time, or another program acknowledged it")
-        }
-        DifferenceCause::EntryIsGone => Some("the stream does not hold its entry any more"),
+        DifferenceCause::AcknowledgedAndNotWritten => Some(
+            "its entry was acknowledged: MySQL went back in time, or another program acknowledged the entry",
+        ),
+        DifferenceCause::EntryIsGone => Some("the entry of the order is no longer in the stream"),
         DifferenceCause::NoAdmission => {
-            Some("a producer appended its entry by XADD without an admission, or Redis lost data")
+            Some("a producer appended the entry by XADD without an admission, or Redis lost data")
         }
         DifferenceCause::RedisWentBack => Some("Redis went back in time, or was emptied"),
-        DifferenceCause::ChangedByHand => Some("another program changed one side"),
-        DifferenceCause::LeftHalfDone => Some("a worker or a command died half-way"),
+        DifferenceCause::ChangedByHand => Some("another program changed the order in only one store"),
+        DifferenceCause::LeftHalfDone => Some("a worker or a command died before it changed both stores"),
     }
 }
 
 fn repair(repair: RepairMethod) -> &'static str {
     match repair {
-        RepairMethod::RunAgain => "running all entries of the order again (tidegate reconcile --repair)",
-        RepairMethod::RecordEvents => "running the events of the order again (tidegate reconcile --repair)",
+        RepairMethod::RunAgain => "handle all entries of the order again (tidegate reconcile --repair)",
+        RepairMethod::RecordEvents => "handle the events of the order again (tidegate reconcile --repair)",
         RepairMethod::WriteCancelledRow => {
-            "a cancelled row without units in MySQL (tidegate reconcile --repair)"
+            "write a cancelled row without units to MySQL (tidegate reconcile --repair)"
         }
-        RepairMethod::Admit => "restoring the user and the movement in Redis (tidegate reconcile --repair)",
-        RepairMethod::Release => "releasing it in Redis (tidegate reconcile --repair)",
-        RepairMethod::Unbar => "letting the user order again (tidegate reconcile --repair)",
-        RepairMethod::Bar => "barring the user (tidegate reconcile --repair)",
+        RepairMethod::Admit => "restore the admission in Redis (tidegate reconcile --repair)",
+        RepairMethod::Release => "release the order in Redis (tidegate reconcile --repair)",
+        RepairMethod::Unbar => "let the user order again (tidegate reconcile --repair)",
+        RepairMethod::Bar => "mark the user as a buyer in Redis (tidegate reconcile --repair)",
         RepairMethod::MoveStock => {
-            "moving the stock in Redis by the difference (tidegate reconcile --repair)"
+            "change the stock in Redis by the difference (tidegate reconcile --repair)"
         }
-        RepairMethod::SetCounter => "setting it to what orders hold (tidegate reconcile --repair)",
+        RepairMethod::SetCounter => {
+            "set the counter to the sum of the counted orders (tidegate reconcile --repair)"
+        }
         RepairMethod::Rebuild => {
-            "filling Redis again from MySQL, the stream and the dead letters (tidegate rebuild)"
+            "restore Redis from MySQL, the stream and the dead letters (tidegate rebuild)"
         }
-        RepairMethod::ByHand => "an operator's decision; see docs/runbook/stores-differ.md",
+        RepairMethod::ByHand => "an operator has to decide; see docs/runbook/stores-differ.md",
     }
 }
 
@@ -232,7 +234,7 @@ fn verdict(report: &ComparisonReport) -> String {
     } else if !differs && !is_unread {
         let unsure = counted(unsure as u64, "voucher");
         format!(
-            "It agrees but for the stock of {unsure}, whose journal changed too fast to be added up: {compared}. Run it again"
+            "It agrees except for the stock of {unsure}, whose journal changed too fast: {compared}. Compare again"
         )
     } else {
         format!("It does NOT agree: {compared}. See docs/runbook/stores-differ.md")

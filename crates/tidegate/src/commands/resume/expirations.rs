@@ -13,7 +13,7 @@ use crate::{
     operator::{Change, ChangeArgs, PlanText, ReportText},
 };
 
-/// Writes a new restore counter to both stores.
+/// Lets unpaid orders expire again: writes a new restore counter, by which the stores detect lost data, to both stores.
 ///
 /// # Errors
 /// When a store cannot be reached.
@@ -26,7 +26,8 @@ impl PlanText for ExpirationsView {
     fn text(&self) -> String {
         match self.state {
             RestoreState::Whole => {
-                "Both stores agree, so unpaid orders expire already. Nothing was changed.".to_owned()
+                "Redis and MySQL have the same restore counter, so unpaid orders expire. Nothing was changed."
+                    .to_owned()
             }
             _ => format!(
                 "{}.\n{} would expire",
@@ -43,7 +44,7 @@ impl ReportText for ExpirationsReport {
             RestoreState::Whole => {
                 format!("unpaid orders expire again (restore counter {})", self.counters.mark)
             }
-            _ => format!("a store went back in time at this moment; see {WENT_BACK}"),
+            _ => format!("a store went back in time again at this moment; see {WENT_BACK}"),
         }
     }
 }

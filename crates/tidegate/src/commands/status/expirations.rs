@@ -1,4 +1,4 @@
-//! The orders that expire if they are not paid in time.
+//! The table of unpaid orders that expire if they are not paid in time.
 
 use std::time::Duration;
 
@@ -8,7 +8,8 @@ use tidegate_orders::RestoreState;
 
 use crate::{output::table, times};
 
-/// The number of these orders, and what keeps them from expiring. None: there are none, and both stores agree.
+/// The table of unpaid orders, with the reason if they cannot expire now. None: there is no unpaid order with a time
+/// limit, and neither store lost data.
 pub fn render(view: &ExpirationsView) -> Option<String> {
     let unpaid = &view.unpaid;
     if unpaid.orders == 0 && view.state == RestoreState::Whole {
@@ -27,7 +28,8 @@ pub fn render(view: &ExpirationsView) -> Option<String> {
     Some(table.to_string())
 }
 
-/// Whether both stores agree, and what to do if they do not.
+/// The phrase which says whether Redis or MySQL lost data, with the restore counters that show this, and what to do
+/// then.
 pub fn stores(view: &ExpirationsView) -> String {
     let counters = &view.counters;
     let (store, has, other) = match view.state {

@@ -16,7 +16,7 @@ use tidegate_operations::{
     status::{Status, StreamView, VoucherStocks},
 };
 
-/// Up to three tables, the parts that could not be read, and advice.
+/// The text of the command `tidegate status` for one partition: tables, errors of failed reads, and advice.
 pub fn render(status: &Status) -> String {
     let mut parts = Vec::new();
     parts.extend(status.no_worker.as_ref().map(no_worker));
@@ -26,7 +26,7 @@ pub fn render(status: &Status) -> String {
             .map(|lasting_s| format!(" for {}", span(Duration::from_secs_f64(lasting_s.max(0.0)))));
         let lasting = lasting.unwrap_or_default();
         parts.push(format!(
-            "The workers are paused{lasting}, {}: {}; tidegate resume --workers ends it.",
+            "The workers are paused{lasting}, {}: {}; to resume them: tidegate resume --workers.",
             pause.origin(),
             pause.end()
         ));
@@ -34,7 +34,10 @@ pub fn render(status: &Status) -> String {
     if let Some(stream) = &status.stream {
         parts.push(numbers(stream));
         if !stream.group_exists && ["none", "stream"].contains(&stream.kind.as_str()) {
-            parts.push(format!("There is no group {} yet: a worker creates it.", stream.group));
+            parts.push(format!(
+                "There is no consumer group {} yet: the first worker creates it.",
+                stream.group
+            ));
         }
         if stream.set_aside.entries > 0 {
             parts.push(waiting(&stream.set_aside));
@@ -51,7 +54,7 @@ pub fn render(status: &Status) -> String {
         parts.push(stocks(vouchers));
     }
     if status.more_vouchers {
-        parts.push("Only the vouchers with the highest ids are shown.".to_owned());
+        parts.push("There are more vouchers: only the vouchers with the highest ids are shown.".to_owned());
     }
     parts.extend(status.errors.iter().map(|error| format!("error: {}", printable(error))));
     parts.join("\n\n")
@@ -63,7 +66,8 @@ fn no_worker(found: &Finding) -> String {
     format!("{level}: {}; {advice}", found.what)
 }
 
-/// The totals of all partitions: one table, and the partitions with parts that could not be read.
+/// The text of the command `tidegate status` with the sums of all partitions, and with the partitions that could not be
+/// read completely.
 pub fn whole(whole: &Whole) -> String {
     let Whole { all_partitions, unknown, stream } = whole;
     let more = if stream.undelivered_is_at_least { " or more" } else { "" };
@@ -75,7 +79,10 @@ pub fn whole(whole: &Whole) -> String {
     if unknown.is_empty() {
         return table.to_string();
     }
-    format!("{table}\n\nUNKNOWN: something of {} could not be read, so there may be more.", names(unknown))
+    format!(
+        "{table}\n\nUNKNOWN: some values of {} could not be read, so the totals may be higher.",
+        names(unknown)
+    )
 }
 
 fn numbers(stream: &StreamView) -> String {
@@ -92,7 +99,7 @@ fn numbers(stream: &StreamView) -> String {
     table.to_string()
 }
 
-/// The most frequent causes of set-aside entries.
+/// The table of the most frequent causes of set-aside entries.
 fn waiting(set_aside: &SetAsideNote) -> String {
     let mut table = table(&["set aside for", "which", "entries", "since"]);
     for NamedCause { kind, key, entries, lasting_s } in &set_aside.causes {

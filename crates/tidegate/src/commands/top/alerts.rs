@@ -24,10 +24,11 @@ use super::{
     worker_page::WorkerPage,
 };
 
-/// The delay after which a reading is reported as old.
+/// The delay, beyond the polling interval, after which the status of a worker is reported as old.
 const LATE: Duration = Duration::from_secs(3);
 
-/// The alerts about the known readings, with the page of a worker that reads the same stream.
+/// The warnings and errors that follow from the last readings. `worker` is the status page of a worker that reads the
+/// same stream.
 pub fn alerts(
     observations: &Observations,
     worker: Option<&WorkerPage>,
@@ -62,7 +63,7 @@ pub fn alerts(
     alerts
 }
 
-/// The alert that a worker answers late. It queries the stores before it answers, and waits for them.
+/// The alert that a worker answers late. The worker queries the stores before it answers.
 fn worker_late(observations: &Observations, page: &WorkerPage, now: Instant) -> Option<Cell> {
     let age = observations.worker.age(now).filter(|age| *age > observations.every + LATE)?;
     let text = format!("the status of worker {} is {} old", printable(&page.worker.name), lasting(age));
@@ -116,7 +117,7 @@ fn stream_alerts(stream: &StreamView) -> Vec<Cell> {
             .push(Cell::new(format!("{} is not a stream but a {}", stream.name, stream.kind), Severity::Bad));
     } else if !stream.group_exists {
         alerts.push(Cell::new(
-            format!("there is no group {} yet: a worker creates it", stream.group),
+            format!("there is no consumer group {} yet: the first worker creates it", stream.group),
             Severity::Warn,
         ));
     }
@@ -124,7 +125,7 @@ fn stream_alerts(stream: &StreamView) -> Vec<Cell> {
     let (gone, held) = gone.fold((0_u64, 0), |(gone, held), consumer| (gone + 1, held + consumer.pending));
     if gone > 0 {
         let (held, gone) = (counted(held, "entry"), counted(gone, "consumer"));
-        let text = format!("held by processes that are gone: {held} of {gone}");
+        let text = format!("{held} pending with {gone} whose process is gone");
         alerts.push(Cell::new(text, Severity::Warn));
     }
     alerts

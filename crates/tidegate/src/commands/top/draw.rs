@@ -14,23 +14,23 @@ use super::{
 
 const KEYS: &str = "q quits";
 const KEYS_OF_PAGES: &str = "q quits, Tab and Shift-Tab show the other partitions";
-/// The height from which on sections are separated by blank lines.
+/// The terminal height, in lines, from which on sections are separated by blank lines.
 const ROOMY: usize = 24;
-/// The height below which the list of keys is left out.
+/// The terminal height, in lines, below which the list of keys is left out.
 const SMALL: usize = 8;
-/// The fewest lines of a section: its header, a row and `and 8 more`.
+/// The fewest lines of a section: its header, one row and a line such as `and 8 more`.
 const SECTION_LEAST: usize = 3;
 
-/// Whether there are other pages to show.
+/// Whether the live view of `tidegate top` has one page or several pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Paging {
-    /// This is the only page.
+    /// The view has only one page.
     One,
-    /// There are other pages.
+    /// The view has several pages.
     Many,
 }
 
-/// Draws as much of the view as fits.
+/// Draws the lines of the live view that fit on the terminal.
 pub fn draw(frame: &mut Frame<'_>, view: &TopView, paging: Paging) {
     let area = frame.area();
     let lines = lines(view, paging, usize::from(area.width), usize::from(area.height));
@@ -94,8 +94,8 @@ fn section(lines: &mut Vec<Line<'static>>, grid: &Grid, columns: usize, height: 
     }
 }
 
-/// The heights of two sections that share the rest. The rows that one does not need go to the other. If there is no
-/// room for both, the upper one gets it.
+/// The heights of two sections that share the `rest` lines. Lines that one section does not need go to the other
+/// section. If there is no room for both sections, only the upper section is shown.
 fn share(rest: usize, above: usize, below: usize) -> (usize, usize) {
     if rest < above.min(SECTION_LEAST) + below.min(SECTION_LEAST) {
         return (above.min(rest), 0);

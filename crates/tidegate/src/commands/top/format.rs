@@ -5,10 +5,10 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use ratatui::text::Span;
 
-/// The text for an unknown value.
+/// The text that the live view shows for an unknown value.
 pub const UNKNOWN: &str = "-";
 
-/// A count: exact below a thousand million, and short above it, to keep columns narrow.
+/// The text of a number: exact below 1,000,000,000, and shortened above, to keep columns narrow.
 pub fn count(number: impl Into<i128>) -> String {
     let number = number.into();
     match number.unsigned_abs() {
@@ -18,12 +18,12 @@ pub fn count(number: impl Into<i128>) -> String {
     }
 }
 
-/// A number that may be unknown.
+/// The text of a number, or [`UNKNOWN`].
 pub fn or_unknown(text: Option<String>) -> String {
     text.unwrap_or_else(|| UNKNOWN.to_owned())
 }
 
-/// A rate per second.
+/// The text of a rate per second.
 pub fn rate(rate: f64) -> String {
     // The number has six digits at most; more would not be exact.
     match rate {
@@ -33,7 +33,7 @@ pub fn rate(rate: f64) -> String {
     }
 }
 
-/// A duration in seconds, for people.
+/// The text of a duration that is given in seconds.
 pub fn age(seconds: f64) -> String {
     match seconds {
         ..60.0 => format!("{:.1} s", (seconds * 10.0).floor() / 10.0),
@@ -43,7 +43,7 @@ pub fn age(seconds: f64) -> String {
     }
 }
 
-/// How long something has lasted, in whole seconds, because the view is drawn about once a second.
+/// The text of a duration in whole seconds, because the live view is drawn about once a second.
 pub fn lasting(duration: Duration) -> String {
     match duration.as_secs() {
         seconds @ ..60 => format!("{seconds} s"),
@@ -51,19 +51,19 @@ pub fn lasting(duration: Duration) -> String {
     }
 }
 
-/// The time of day, `ago` before `now`.
+/// The text of a time of day in UTC: the time that is `ago` before `now`.
 pub fn time_of_day(now: Timestamp, ago: Duration) -> String {
     let ago = SignedDuration::try_from(ago).unwrap_or_default();
     let moment = now.checked_sub(ago).unwrap_or(now);
     moment.strftime("%H:%M:%S UTC").to_string()
 }
 
-/// The number of columns that a text takes.
+/// The number of terminal columns that a text takes.
 pub fn width(text: &str) -> usize {
     Span::raw(text).width()
 }
 
-/// The end of a name that is too long, because names differ there (`~7f9c-x2x9q-3`).
+/// The name, without its beginning if it is too long (`~7f9c-x2x9q-3`), because names differ at the end.
 pub fn tail(name: &str, columns: usize) -> String {
     if width(name) <= columns {
         return name.to_owned();
@@ -73,7 +73,8 @@ pub fn tail(name: &str, columns: usize) -> String {
     format!("~{end}")
 }
 
-/// The beginning of a note that is too long. It is cut between words, because half a number would be another number.
+/// The text, without its end if it is too long. The cut is between words, because half a number would look like another
+/// number.
 pub fn head(note: &str, columns: usize) -> String {
     if width(note) <= columns {
         return note.to_owned();
@@ -82,11 +83,11 @@ pub fn head(note: &str, columns: usize) -> String {
     format!("{whole} ~")
 }
 
-/// Breaks a text into lines between words.
+/// Breaks a text between words into lines of at most `columns` terminal columns.
 pub fn wrap(text: &str, columns: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {
-        let last = lines.last_mut().expect("there is one from the beginning on");
+        let last = lines.last_mut().expect("the list of lines begins with one line");
         if last.is_empty() {
             last.push_str(word);
         } else if width(last) + 1 + width(word) <= columns {

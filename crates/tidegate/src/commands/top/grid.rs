@@ -3,12 +3,12 @@
 
 use super::format::{head, tail, width};
 
-/// The width below which a name is not cut.
+/// The least width, in columns, to which a name is cut.
 const NAME_LEAST: usize = 8;
-/// The width below which a note is left out.
+/// The least width, in columns, that a note needs to be shown.
 const NOTE_LEAST: usize = 16;
 
-/// The meaning of a text: how good or bad its message is.
+/// The severity of a text in the live view, which decides its colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
     /// A text without a special meaning.
@@ -23,38 +23,38 @@ pub enum Severity {
     Bad,
 }
 
-/// A text with its severity.
+/// The text of a table cell in the live view, with its severity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cell {
     /// The text of the cell.
     pub text: String,
-    /// The severity of the cell.
+    /// The severity of the cell's text, which decides its colour.
     pub severity: Severity,
 }
 
 impl Cell {
-    /// Creates a text with a severity.
+    /// Creates a cell with a text and a severity.
     pub fn new(text: impl Into<String>, severity: Severity) -> Self {
         Self { text: text.into(), severity }
     }
 
-    /// Creates a text without a special meaning.
+    /// Creates a cell whose text has the severity `Plain`.
     pub fn plain(text: impl Into<String>) -> Self {
         Self::new(text, Severity::Plain)
     }
 
-    /// Returns the cell, marked as old if `is_old`.
+    /// Returns the cell, with the severity `Old` if `is_old` is true.
     pub fn old_if(self, is_old: bool) -> Self {
         if is_old { Self { severity: Severity::Old, ..self } } else { self }
     }
 }
 
-/// The layout of a column.
+/// The layout of a table column in the live view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A name on the left, whose beginning may be cut. The first column is a name.
     Name,
-    /// A number on the right, as wide as the longest one, and never narrower than this.
+    /// A number, aligned on the right. The column is as wide as its longest text, and has at least this width.
     Number(usize),
     /// A word on the left.
     Word,
@@ -66,23 +66,23 @@ pub enum Kind {
 /// A table of the live view.
 #[derive(Clone, Debug)]
 pub struct Grid {
-    /// The titles and kinds of the columns.
+    /// The titles and layouts of the table's columns.
     pub columns: Vec<(&'static str, Kind)>,
-    /// The rows, each with as many cells as there are columns.
+    /// The rows of the table, each with one cell for each column.
     pub rows: Vec<Vec<Cell>>,
-    /// Whether there are more rows than were read.
+    /// Whether the store has more rows than were read.
     pub has_more: bool,
-    /// The text that replaces the rows if there are none.
+    /// The text that is shown if the table has no rows.
     pub empty: &'static str,
 }
 
 impl Grid {
-    /// Creates an empty grid, which takes no space.
+    /// Creates an empty table, which takes no space in the live view.
     pub fn nothing() -> Self {
         Self { columns: Vec::new(), rows: Vec::new(), has_more: false, empty: "" }
     }
 
-    /// The rows and the header that show everything; 0 for an empty grid.
+    /// The number of lines for the header and all rows of the table; 0 for an empty table.
     pub fn height(&self) -> usize {
         if self.columns.is_empty() {
             return 0;
@@ -90,7 +90,7 @@ impl Grid {
         1 + self.rows.len().max(1) + usize::from(self.has_more)
     }
 
-    /// The header and as many rows as fit, each cell as wide as its column.
+    /// The lines of the table to draw: the header and as many rows as fit. Each cell is as wide as its column.
     pub fn lines(&self, columns: usize, height: usize) -> Vec<Vec<Cell>> {
         let fit = self.fit(columns);
         let titles = self.columns.iter().map(|(title, _)| Cell::plain(*title)).collect::<Vec<_>>();
@@ -133,7 +133,7 @@ impl Grid {
         padded.collect()
     }
 
-    /// The widest layout that fits.
+    /// The column widths of the widest layout that fits.
     fn fit(&self, columns: usize) -> Fit {
         let wanted: Vec<usize> = (0..self.columns.len()).map(|at| self.wanted(at)).collect();
         for count in (1..=wanted.len()).rev() {
@@ -166,7 +166,7 @@ impl Grid {
     }
 }
 
-/// The widths of the columns that are shown.
+/// The widths of the columns that are shown, in characters.
 struct Fit {
     gap: usize,
     widths: Vec<usize>,

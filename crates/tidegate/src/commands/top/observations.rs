@@ -1,4 +1,4 @@
-//! The last readings of Redis, MySQL and the worker of this machine, and since when one of them is away.
+//! The last readings of Redis, MySQL and the worker of this machine, and their outages.
 
 use std::time::{Duration, Instant};
 
@@ -10,24 +10,24 @@ use tidegate_orders::records::vouchers::VoucherRow;
 
 use super::worker_page::WorkerPage;
 
-/// The readings of all sources.
+/// The answers of the three sources that the live view shows: Redis, MySQL and the worker of this machine.
 #[derive(Debug)]
 pub struct Observations {
     /// The key of the stream.
     pub stream: String,
-    /// The name of the group.
+    /// The name of the consumer group.
     pub group: String,
-    /// The time between two polls.
+    /// The time between two polls of a source.
     pub every: Duration,
-    /// The readings of Redis and its stream.
+    /// The last answers of Redis, with the values of the stream.
     pub redis: Observed<RedisOverview>,
-    /// The readings of MySQL: the vouchers with the highest ids.
+    /// The last answers of MySQL, with the vouchers that have the highest ids.
     pub mysql: Observed<Vec<VoucherRow>>,
-    /// The readings of the worker of this machine, if there is one.
+    /// The last answers of the worker of this machine, if a worker runs here.
     pub worker: Observed<WorkerPage>,
 }
 
-/// The last two answers of one source, and its outage.
+/// The last two answers of one source (Redis, MySQL or a worker), and the time for which the source has not answered.
 #[derive(Debug)]
 pub struct Observed<T> {
     last: Option<Reading<T>>,
@@ -35,25 +35,25 @@ pub struct Observed<T> {
     outage: Option<SourceOutage>,
 }
 
-/// The outage of a source.
+/// The time for which a source (Redis, MySQL or a worker) has not answered, with the error.
 #[derive(Debug)]
 pub struct SourceOutage {
-    /// The time of the first poll that failed.
+    /// The time at which the first poll without an answer began.
     pub since: Instant,
-    /// The error of the last poll.
+    /// The error of the last poll of the source.
     pub error: String,
 }
 
-/// One poll of a source.
+/// The result of asking one source (Redis, MySQL or a worker) once.
 #[derive(Debug)]
 pub struct Poll<T> {
     /// The time at which the poll began.
     pub began: Instant,
-    /// The answer, or the reason why there is none.
+    /// The answer of the source, or the error of the poll.
     pub result: Result<Reading<T>, String>,
 }
 
-/// A poll, by its source.
+/// The result of asking one of the three sources once: Redis, MySQL or a worker.
 #[derive(Debug)]
 pub enum PollOf {
     /// A poll of Redis.
@@ -65,7 +65,7 @@ pub enum PollOf {
 }
 
 impl Observations {
-    /// Creates observations without any reading.
+    /// Creates observations of sources that have not answered yet.
     pub fn new(settings: &SystemSettings, every: Duration) -> Self {
         Self {
             stream: settings.stream.name.clone(),
@@ -77,7 +77,7 @@ impl Observations {
         }
     }
 
-    /// Records a poll of any source.
+    /// Records the result of a poll of any source.
     pub fn record(&mut self, poll: PollOf) {
         match poll {
             PollOf::Redis(poll) => self.redis.record(*poll),
@@ -95,7 +95,7 @@ impl<T> Default for Observed<T> {
 }
 
 impl<T> Observed<T> {
-    /// Records a poll of this source.
+    /// Records the result of a poll of this source.
     pub fn record(&mut self, poll: Poll<T>) {
         match poll.result {
             Ok(reading) => {
@@ -110,28 +110,28 @@ impl<T> Observed<T> {
         }
     }
 
-    /// The last answer, however old.
+    /// The last answer of the source, even if the source does not answer now.
     pub fn last(&self) -> Option<&T> {
         self.last.as_ref().map(|reading| &reading.value)
     }
 
-    /// The last answer, unless the source is away by now.
+    /// The last answer of the source; None while the source does not answer.
     pub fn current(&self) -> Option<&T> {
         self.last().filter(|_| self.outage.is_none())
     }
 
-    /// The outage of the source, if it is away.
+    /// The time and the error since the source stopped answering; None if the last poll succeeded.
     pub fn outage(&self) -> Option<&SourceOutage> {
         self.outage.as_ref()
     }
 
-    /// The time since the last answer.
+    /// The time since the last answer of the source.
     pub fn age(&self, now: Instant) -> Option<Duration> {
         self.last.as_ref().map(|reading| now.saturating_duration_since(reading.at))
     }
 
-    /// The growth of a counter between the last two answers, per second. None if one answer is unknown, the source is
-    /// away, or the counter fell: it was reset, and its count before the reset is unknown.
+    /// The growth of a counter per second, between the last two answers. None if an answer is missing, if the source
+    /// does not answer now, or if the counter was reset.
     pub fn rate(&self, counter: impl Fn(&T) -> Option<u64>) -> Option<f64> {
         let (last, before) = (self.last.as_ref()?, self.before.as_ref()?);
         let grown = counter(&last.value)?.checked_sub(counter(&before.value)?)?;

@@ -14,7 +14,7 @@ use super::{
     view::{AGE, COUNT, RATE, TopView, age_tone, dead_tone, reads_this, store_state},
 };
 
-/// The whole page, for the partitions with these tags.
+/// Creates the first page of the live view, which shows all partitions with their last readings.
 pub fn overview(partitions: &[(String, Observations)], now: Instant, clock: Timestamp) -> TopView {
     let rows = partitions.iter().map(|(tag, own)| {
         let is_old = own.redis.outage().is_some();
@@ -64,8 +64,8 @@ pub fn overview(partitions: &[(String, Observations)], now: Instant, clock: Time
     }
 }
 
-/// The numbers of a row: unread, its oldest, pending, its oldest, dead letters, settled per second. Each is the sum or
-/// the oldest of the known values.
+/// The cells of a row: unread and pending entries, each with the oldest age, dead letters, and settled entries per
+/// second. A cell has the sum or the highest age of the known values.
 fn numbers(partitions: &[&Observations]) -> Vec<Cell> {
     let streams: Vec<&StreamView> =
         partitions.iter().filter_map(|own| Some(&own.redis.last()?.stream)).collect();

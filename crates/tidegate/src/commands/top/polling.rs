@@ -1,5 +1,5 @@
-//! Polling of the stores and of the worker of this machine. Each source is polled separately, so that none delays
-//! another.
+//! Polling of the stores and of the worker of this machine. Each source is polled separately, so that a slow source
+//! does not delay the others.
 
 use std::{
     cell::RefCell,
@@ -26,13 +26,14 @@ use crate::config::Settings;
 
 /// The timeout for a worker, which queries the stores before it answers, and may wait for them.
 const WORKER_TIMEOUT: Duration = Duration::from_secs(8);
-/// The number of vouchers to read.
+/// The highest number of vouchers that one poll of MySQL reads.
 pub const VOUCHERS: u32 = 30;
 
-/// A poll, with the index of its partition in the list.
+/// The result of a poll, and the position of its partition in the list of partitions.
 pub type PollOfPartition = (usize, PollOf);
 
-/// Polls all partitions every `every`, until the receiver of the results is dropped.
+/// Polls the stores and workers of all partitions at the interval `every`, until the receiver of the results is
+/// dropped.
 pub async fn poll_all(settings: &Settings, every: Duration, results: Sender<PollOfPartition>) {
     let partitions = settings.system.partitions();
     let stores = partitions.iter().enumerate().map(|(at, system)| poll_stores((at, system), every, &results));
@@ -40,13 +41,14 @@ pub async fn poll_all(settings: &Settings, every: Duration, results: Sender<Poll
         let Ok(address) = admin_client::address(&settings.admin) else { return pending().await };
         repeat(every, async |began| {
             let pages = worker_page::read(address, &settings.admin);
-            let pages = timeout(WORKER_TIMEOUT, pages).await.context("no answer in time").flatten();
+            let pages =
+                timeout(WORKER_TIMEOUT, pages).await.context("the worker did not answer in time").flatten();
             let pages = pages.with_context(|| format!("no worker answers at {address}"));
             let pages = pages.map_err(|error| format!("{error:#}"));
             for (at, system) in partitions.iter().enumerate() {
                 let own = |pages: &WorkerPages| pages.of(system.partition().tag()).map(Reading::now);
                 let own = pages.as_ref().map_err(String::clone).and_then(|pages| {
-                    own(pages).ok_or_else(|| format!("the worker at {address} is of another system"))
+                    own(pages).ok_or_else(|| format!("the worker at {address} belongs to another system"))
                 });
                 results.send((at, PollOf::Worker(Poll { began, result: own }))).await.ok()?;
             }

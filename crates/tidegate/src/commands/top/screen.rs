@@ -8,17 +8,17 @@ use std::{
 
 use ratatui::DefaultTerminal;
 
-/// A terminal in raw mode, on the alternate screen. However the view ends (by an error, or by a panic, for which
-/// ratatui sets a hook), the terminal is restored.
+/// The terminal while the live view uses it: in raw mode, on the alternate screen. Afterwards the terminal is restored,
+/// even after an error or a panic.
 pub struct Screen {
     terminal: DefaultTerminal,
 }
 
 impl Screen {
-    /// Takes over the terminal.
+    /// Puts the terminal into raw mode, on the alternate screen.
     ///
     /// # Errors
-    /// When the terminal refuses; it is restored then.
+    /// When the terminal cannot be set up. In this case, it is restored.
     pub fn open() -> io::Result<Self> {
         let terminal = ratatui::try_init().inspect_err(|_| ratatui::restore())?;
         Ok(Self { terminal })

@@ -175,7 +175,7 @@ fn twenty_rows_of_eighty_columns_show_everything() {
         Scene::busy().drawn(20, 80),
         [
             "tidegate top  stream.orders / g1                Redis ok  MySQL ok  10:00:00 UTC",
-            "held by processes that are gone: 100 entries of 1 consumer",
+            "100 entries pending with 1 consumer whose process is gone",
             "stream          entries  oldest    per s",
             "added           103,703            1,235  50,000 in the stream",
             "undelivered       1,034   0.4 s",
@@ -205,7 +205,7 @@ fn what_the_last_comparison_found_is_said_until_the_next_one() {
     let found = Reconciled { counts, ..Reconciled::default() };
     scene.redis(Ok(RedisOverview { reconciled: Some(found), ..redis(103_703, 102_469) }));
     let line = scene.line((40, 120), "Redis and MySQL differ (lost_order: 2)");
-    assert!(line.contains("tidegate reconcile says which"), "{line}");
+    assert!(line.contains("for details, type tidegate reconcile"), "{line}");
     scene.redis(Ok(redis(103_703, 102_469)));
     assert!(!scene.drawn(40, 120).join("\n").contains("differ"));
 }
@@ -216,8 +216,8 @@ fn ten_rows_of_forty_columns_show_the_numbers_of_the_stream_whole() {
         Scene::busy().drawn(10, 40),
         [
             "tidega  Redis ok  MySQL ok  10:00:00 UTC",
-            "held by processes that are gone: 100",
-            "entries of 1 consumer",
+            "100 entries pending with 1 consumer",
+            "whose process is gone",
             "stream          entries  oldest    per s",
             "added           103,703            1,235",
             "undelivered       1,034   0.4 s",

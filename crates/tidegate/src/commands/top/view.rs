@@ -24,34 +24,34 @@ use tidegate_operations::{
     watch::NewestLetters,
 };
 
-/// The age of a waiting order that is shown as a warning.
+/// The age of a waiting order, in seconds, from which on it is shown as a warning.
 const WARN_AGE_S: f64 = 10.0;
-/// The age at which the runbook sets its alert.
+/// The age of a waiting order, in seconds, from which on it is shown as a problem, as in the runbook's alert.
 const BAD_AGE_S: f64 = 60.0;
-/// The width of a count, so that the table does not jump when a sale begins.
+/// The column layout for counts. Its fixed width keeps the table still when a sale begins.
 pub(super) const COUNT: Kind = Kind::Number(9);
 pub(super) const AGE: Kind = Kind::Number(6);
 pub(super) const RATE: Kind = Kind::Number(7);
 
-/// The content of the whole page.
+/// The content of a page of the live view.
 #[derive(Clone, Debug)]
 pub struct TopView {
     /// The title of the page.
     pub subject: String,
-    /// The states of the stores, and the time of day.
+    /// The line which says whether each store answers, and the time of day.
     pub state: Vec<Cell>,
-    /// The alerts, the worst first.
+    /// The alerts of the page, the worst first.
     pub alerts: Vec<Cell>,
-    /// The numbers of the stream: counts, ages and rates.
+    /// The table of the stream's numbers: counts, ages and rates.
     pub stream: Grid,
-    /// The consumers, and the activities of the lanes of this machine.
+    /// The table of consumers. For consumers on this machine, the table also shows what they are doing.
     pub consumers: Grid,
-    /// The stocks in both stores.
+    /// The table of vouchers with their stocks in both stores.
     pub vouchers: Grid,
 }
 
 impl TopView {
-    /// Builds the view from the readings at this time.
+    /// Creates a page of the live view from the last readings, for the time `now`.
     pub fn new(observations: &Observations, now: Instant, clock: Timestamp) -> Self {
         let worker = observations.worker.current().filter(|page| reads_this(observations, page));
         let time = Cell::plain(time_of_day(clock, Duration::ZERO));
@@ -74,7 +74,7 @@ impl TopView {
     }
 }
 
-/// Whether the worker reads the same stream. The page of another worker would describe other lanes.
+/// Whether the worker of the page reads the stream of these observations.
 pub(super) fn reads_this(observations: &Observations, page: &WorkerPage) -> bool {
     page.stream
         .as_ref()
@@ -201,14 +201,14 @@ fn consumers(observations: &Observations, worker: Option<&WorkerPage>) -> Grid {
     Grid { columns, rows: in_turns(rows), has_more: false, empty }
 }
 
-/// The priority of a consumer, if not all of them fit.
+/// The priority of a consumer in the list, for the case that not all consumers fit.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Rank {
-    /// Its process is gone and holds entries, or its lane is stuck.
+    /// The consumer holds entries and its process is gone, or its lane is stuck.
     Wrong,
-    /// Its process is alive.
+    /// The process of the consumer is alive.
     Alive,
-    /// Its process is gone, and holds nothing.
+    /// The process of the consumer is gone, and the consumer holds no entries.
     Gone,
 }
 
@@ -224,8 +224,8 @@ impl Rank {
     }
 }
 
-/// Sorts rows: a wrong one, then an alive one, and so on, so that both kinds are seen if few rows fit. Consumers that
-/// are gone and hold nothing come last.
+/// Sorts rows of consumers: rows of rank `Wrong` and `Alive` alternate, so that both ranks are seen if few rows fit.
+/// Rows of rank `Gone` come last.
 fn in_turns(rows: Vec<(Rank, Vec<Cell>)>) -> Vec<Vec<Cell>> {
     let of = |rank| rows.iter().filter(move |row| row.0 == rank).map(|(_, row)| row.clone());
     let (mut wrong, mut alive) = (of(Rank::Wrong), of(Rank::Alive));
@@ -307,7 +307,7 @@ fn voucher_cells(
     ]
 }
 
-/// The number of set-aside entries, and their most frequent causes.
+/// The text about set-aside entries: their number, and their most frequent causes.
 fn waiting(set_aside: &SetAsideNote) -> String {
     if set_aside.entries == 0 {
         return String::new();

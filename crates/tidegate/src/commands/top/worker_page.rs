@@ -1,4 +1,4 @@
-//! The page `/status` of a worker of this machine.
+//! The admin page `/status` of a worker of this machine.
 
 use std::{collections::BTreeMap, net::SocketAddr};
 
@@ -10,7 +10,7 @@ use tidegate_http::{
     admin_client::{self, StatusCode},
 };
 
-/// The page of a system without partitions, or the pages of all partitions.
+/// The answer of a worker's page `/status`: one page of a system without partitions, or one page for each partition.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 pub enum WorkerPages {
@@ -34,42 +34,42 @@ impl WorkerPages {
     }
 }
 
-/// The parts of the page that are shown. Values that a worker of another version does not report are missing.
+/// The values that the live view takes from a worker's page `/status`. A value that the page lacks has its default.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct WorkerPage {
-    /// The state of the worker itself.
+    /// The state of the worker process.
     pub worker: WorkerState,
-    /// The stream that the worker reads; None while it cannot reach Redis.
+    /// The stream that the worker reads; None while the worker cannot reach Redis.
     pub stream: Option<StreamKey>,
 }
 
-/// The state of a worker.
+/// The state of a worker, as its page `/status` reports it.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct WorkerState {
     /// The name of the worker.
     pub name: String,
-    /// The phase of its life, such as `running`.
+    /// The phase of the worker process, such as `running`.
     pub phase: String,
-    /// The outage that keeps it from reading.
+    /// The store that does not answer, so that the worker reads no entries; None: both stores answer.
     pub breaker: Option<StoreOutage>,
-    /// The pauses that keep it from reading.
+    /// The pauses because of which the worker reads no entries.
     pub paused: Vec<ReadingPause>,
-    /// The lanes of the worker.
+    /// The states of the worker's lanes, which are its consumers in the group.
     pub lanes: Vec<ReportedLane>,
-    /// The counts of its orders.
+    /// The counters of the orders that the worker has handled.
     pub orders: OrderNumbers,
 }
 
-/// The outage of a store.
+/// A store that does not answer, as a worker reports it.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct StoreOutage {
-    /// The name of the store.
+    /// The name of the store that does not answer.
     pub store: String,
-    /// The error of the store.
+    /// The error of the last attempt to reach the store.
     pub error: String,
-    /// The duration of the outage, in seconds.
+    /// The seconds for which the store has not answered.
     pub lasting_s: f64,
 }
 
@@ -77,60 +77,61 @@ pub struct StoreOutage {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct ReadingPause {
-    /// The reason, in a word.
+    /// The reason of the pause, in one word.
     pub reason: String,
-    /// The duration of the pause, in seconds.
+    /// The seconds since the pause of reading began.
     pub lasting_s: f64,
 }
 
-/// The state of a lane.
+/// The state of a lane (a consumer within a worker), as the worker's page `/status` reports it.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct ReportedLane {
-    /// The name of its consumer.
+    /// The name of the consumer in the group.
     pub consumer: String,
-    /// The activity of the lane.
+    /// The name of what the lane (the consumer) is doing now, such as `reading`.
     pub activity: String,
-    /// The duration of the activity, in seconds.
+    /// The seconds since the present activity began.
     pub lasting_s: f64,
-    /// The number of entries in its batch. A worker of the version before calls it `in_hand`.
+    /// The number of entries that the lane (the consumer) is handling. A worker of the previous version names this
+    /// member `in_hand`.
     #[serde(alias = "in_hand")]
     pub in_progress: u64,
-    /// Whether the activity lasts too long.
+    /// Whether the lane (the consumer) has stayed in its activity for too long.
     pub is_stuck: bool,
 }
 
 impl ReportedLane {
-    /// The activity of the worker, in words.
+    /// The words for what the lane (the consumer) is doing now.
     pub fn doing(&self) -> String {
         printable(&self.activity.replace('_', " "))
     }
 }
 
-/// The counts of orders since the start of the worker.
+/// The numbers of orders that a worker has handled since its start.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct OrderNumbers {
-    /// The number of rows that it wrote.
+    /// The number of order rows that the worker wrote.
     pub created: u64,
 }
 
-/// The stream and group that a worker reads.
+/// The names of the stream and of the group that a worker reads.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct StreamKey {
     /// The key of the stream.
     pub name: String,
-    /// The name of the group.
+    /// The name of the consumer group.
     pub group: String,
 }
 
-/// Reads the page of the worker at this address.
+/// Reads the page `/status` of the worker at this address.
 ///
 /// # Errors
-/// When no program answers there, or one that is no worker, or a worker that requires another token.
+/// When no program answers at the address, when it is no worker, or when the worker requires another token.
 pub async fn read(address: SocketAddr, admin: &AdminSettings) -> anyhow::Result<WorkerPages> {
     let (status, page) = admin_client::ask(address, "/status", admin).await?;
-    ensure!(status != StatusCode::UNAUTHORIZED, "it requires another admin.token");
-    ensure!(status == StatusCode::OK, "it answered {status}");
-    serde_json::from_slice(&page).context("it is no worker")
+    ensure!(status != StatusCode::UNAUTHORIZED, "the worker requires another admin.token");
+    ensure!(status == StatusCode::OK, "the worker answered with the status {status}");
+    serde_json::from_slice(&page).context("the program at this address is no worker")
 }

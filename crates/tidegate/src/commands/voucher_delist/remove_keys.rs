@@ -10,7 +10,7 @@ use crate::{
     operator::{Change, ChangeArgs, PlanText, ReportText},
 };
 
-/// Removes the keys, or reports why it refuses.
+/// Removes the Redis keys of a voucher whose sale was ended permanently, or reports why the keys stay.
 ///
 /// # Errors
 /// When a store cannot be reached, or another comparison is running.
@@ -24,8 +24,8 @@ impl PlanText for RemoveKeysPlan {
     fn text(&self) -> String {
         let Self { voucher, keys, bytes, kept } = self;
         match (kept, keys) {
-            (Some(kept), _) => format!("voucher {voucher}: its keys stay, {kept}"),
-            (None, 0) => format!("voucher {voucher}: Redis holds no key of it; nothing was changed"),
+            (Some(kept), _) => format!("voucher {voucher}: its keys stay in Redis, {kept}"),
+            (None, 0) => format!("voucher {voucher}: Redis has no key of this voucher; nothing was changed"),
             (None, keys) => format!(
                 "voucher {voucher}: its {keys} keys, about {}, would be removed if both stores agree",
                 size(*bytes)
@@ -39,9 +39,9 @@ impl ReportText for RemoveKeysReport {
         let voucher = self.voucher;
         match (&self.kept, &self.removed) {
             (Some(kept), _) => format!("voucher {voucher}: its keys stay, {kept}"),
-            (None, None) => format!("voucher {voucher}: Redis holds no key of it any more"),
+            (None, None) => format!("voucher {voucher}: Redis has no key of this voucher any more"),
             (None, Some(sale)) => format!(
-                "voucher {voucher}: its {} keys are removed from Redis, about {}",
+                "voucher {voucher}: its {} keys, about {}, were removed from Redis",
                 sale.keys,
                 size(sale.bytes)
             ),

@@ -23,7 +23,7 @@ pub(super) fn token(reader: &mut SettingsReader<'_>, key: &'static str) -> Strin
     let token = reader.text(key);
     let is_token = TOKEN_LENGTH.contains(&token.len()) && token.bytes().all(|byte| byte.is_ascii_graphic());
     if !token.is_empty() && !is_token {
-        reader.wrong(key, "must be 16 to 256 letters, digits or signs, without blanks");
+        reader.wrong(key, "must be 16 to 256 letters, digits or punctuation marks, without spaces");
     }
     token
 }
@@ -40,8 +40,8 @@ fn listen(reader: &mut SettingsReader<'_>, token: &str) -> Option<SocketAddr> {
     if !address.ip().to_canonical().is_loopback() && token.is_empty() {
         reader.wrong(
             "admin.listen",
-            "is not a loopback address, so callers must know a secret: set admin.token (TIDEGATE_ADMIN_TOKEN), \
-             for example to what `openssl rand -hex 32` prints; or listen on 127.0.0.1, or say off",
+            "is not a loopback address, so clients need a secret: set admin.token (TIDEGATE_ADMIN_TOKEN), for example \
+             to the output of `openssl rand -hex 32`; or set this to an address on 127.0.0.1, or to off",
         );
     }
     Some(address)

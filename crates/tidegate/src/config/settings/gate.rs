@@ -1,4 +1,4 @@
-//! The section `[gate]`: the gate over HTTP, and the conditions of an admission.
+//! The section `[gate]`: the HTTP server of the gate, and the conditions of an admission.
 
 use std::{collections::BTreeMap, net::SocketAddr, num::NonZeroU32, path::PathBuf, time::Duration};
 
@@ -43,14 +43,14 @@ fn listen(reader: &mut SettingsReader<'_>, knows_callers: bool) -> SocketAddr {
     if !listen.ip().to_canonical().is_loopback() && !knows_callers {
         reader.wrong(
             "gate.listen",
-            "is not a loopback address, so callers must know a secret: set gate.token (TIDEGATE_GATE_TOKEN), \
-             for example to what `openssl rand -hex 32` prints, or gate.tls_client_ca; or listen on 127.0.0.1",
+            "is not a loopback address, so clients need a secret: set gate.token (TIDEGATE_GATE_TOKEN), for example \
+             to the output of `openssl rand -hex 32`, or set gate.tls_client_ca; or listen on 127.0.0.1",
         );
     }
     listen
 }
 
-/// Reads gate.leave_ms. The rest of the stop time is for requests in progress.
+/// Reads gate.leave_ms, at most half of the stop deadline: the other half is for requests in progress.
 fn leave_for(reader: &mut SettingsReader<'_>, worker: &WorkerSettings) -> Duration {
     reader.millis("gate.leave_ms", 0..=HOUR_MS).min(worker.stop_deadline / 2)
 }
@@ -90,7 +90,12 @@ fn callers(reader: &mut SettingsReader<'_>) -> CallerSettings {
         return CallerSettings { proxies, user_header: None };
     }
     let user_header = header.parse().map_err(|why: &str| reader.wrong(HEADER, why)).ok();
-    reader.rule(!proxies.is_empty(), HEADER, PROXIES, "is trusted only from listed proxies: list them");
+    reader.rule(
+        !proxies.is_empty(),
+        HEADER,
+        PROXIES,
+        "is trusted only from listed proxies: list your proxies",
+    );
     CallerSettings { proxies, user_header }
 }
 
@@ -105,16 +110,13 @@ fn attempts(reader: &mut SettingsReader<'_>) -> AttemptSettings {
     for (name, text) in reader.table(SUBJECT) {
         match (name.parse::<SubjectName>(), rate(&text)) {
             (Err(error), _) => reader.wrong(SUBJECT, format!("names an invalid subject: {error}")),
-            (_, Err(why)) => reader.wrong(SUBJECT, format!("has {text:?} for {name}, and must have {why}")),
+            (_, Err(why)) => reader.wrong(SUBJECT, format!("has {text:?} for {name}, but must have {why}")),
             (Ok(name), Ok(rate)) => _ = by_subject.insert(name, rate),
         }
     }
     // The most subjects that an order may name, and the user.
     if by_subject.len() > MOST_SUBJECTS + 1 {
-        reader.wrong(
-            SUBJECT,
-            format!("counts by more than the {MOST_SUBJECTS} subjects that an order may have"),
-        );
+        reader.wrong(SUBJECT, format!("has more subjects than the {MOST_SUBJECTS} that an order may have"));
     }
     AttemptSettings { by_address, by_subject }
 }
@@ -122,7 +124,7 @@ fn attempts(reader: &mut SettingsReader<'_>) -> AttemptSettings {
 fn rate(text: &str) -> Result<AttemptRate, String> {
     const MOST: Duration = Duration::from_secs(24 * 3600);
     let wrong = || {
-        "ATTEMPTS/SPAN such as 20/1s or 5/10m, up to 1000000 in a second and with a span of up to a day"
+        "ATTEMPTS/SPAN such as 20/1s or 5/10m, with up to 1000000 in a second and a span of up to a day"
             .to_owned()
     };
     let (attempts, span) = text.split_once('/').ok_or_else(wrong)?;
@@ -144,7 +146,7 @@ pub(super) fn confirmation(reader: &mut SettingsReader<'_>) -> Option<Confirmati
     Some(Confirmation { replicas, within, place })
 }
 
-/// Reads when workers mark sales as busy.
+/// Reads the settings of when workers mark sales as busy.
 pub(super) fn busy_marker(reader: &mut SettingsReader<'_>) -> BusyMarkerSettings {
     let busy_after = reader.millis("gate.busy_after_ms", 0..=HOUR_MS);
     BusyMarkerSettings {

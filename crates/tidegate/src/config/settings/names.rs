@@ -13,8 +13,8 @@ use crate::config::reader::SettingsReader;
 const DEFAULT_STREAM: &str = "stream.orders";
 const DEFAULT_DEAD: &str = "stream.orders.dead";
 const DEFAULT_RESULTS: &str = "stream.orders.results";
-const OWN_NAMES: &str = "is the name for a fleet on stream.orders: a fleet on another stream needs its own name. For a second \
-                         fleet, set redis.prefix, which separates all names at once, and leave stream.name as it is";
+const OWN_NAMES: &str = "is the name for workers on stream.orders: workers on another stream need another name. For a second \
+                         system, set redis.prefix, which changes all names at once, and do not change stream.name";
 
 /// Reads the names, each with `redis.prefix` before it.
 pub(super) fn read(reader: &mut SettingsReader<'_>) -> (StreamSettings, KeyTemplates) {
@@ -98,10 +98,10 @@ fn all_different(reader: &mut SettingsReader<'_>, stream: &StreamSettings, keys:
     let form = |name: &str| name.replace("<user>", "<voucher>");
     for (index, (key, name)) in names.into_iter().enumerate() {
         if own.iter().any(|keys| keys.is_own(name)) {
-            reader.wrong(key, "is the name of a key that only Tidegate uses; give it another name");
+            reader.wrong(key, "is the name of a key that only Tidegate uses; choose another name");
         } else if let Some((earlier, _)) = names[..index].iter().find(|(_, other)| form(other) == form(name))
         {
-            let told = format!("names the same keys as {earlier}; give it another name");
+            let told = format!("names the same keys as {earlier}; choose another name");
             reader.rule(false, key, earlier, told);
         }
     }

@@ -11,8 +11,7 @@ use crate::config::{reader::SettingsReader, urls};
 
 /// The number of connections to Redis, so that one slow reply does not delay the other lanes.
 const REDIS_CONNECTIONS: usize = 2;
-/// The longest time to open a connection, TLS handshake included. It may take as long as a command, but no longer than
-/// this.
+/// The longest time to open a connection, TLS handshake included. A shorter command timeout applies instead.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The lock wait timeout of MySQL. It is small, because a statement whose client has gone keeps its place on the server
 /// until then. Orders whose row stays locked are set aside, so that only the first batch waits. A statement waits 10 s
@@ -24,7 +23,7 @@ const MYSQL_SCHEMES: [&str; 2] = ["mysql", "mariadb"];
 const URL_HINT: &str =
     "scheme://user:password@host:port/database, with @ : / ? in a password written as %40 %3A %2F %3F";
 
-/// Reads the address of Redis; a cluster has a map of its own.
+/// Reads the settings of Redis. For a cluster, also returns the map of its nodes.
 pub(super) fn redis(reader: &mut SettingsReader<'_>) -> (RedisSettings, Option<Arc<RedisCluster>>) {
     let text = reader.text("redis.url");
     let (url, cluster) =
@@ -50,7 +49,7 @@ pub(super) fn redis(reader: &mut SettingsReader<'_>) -> (RedisSettings, Option<A
     (settings, cluster.flatten())
 }
 
-/// Reads the address of MySQL, for this many lanes.
+/// Reads the settings of MySQL, with a connection for each lane.
 pub(super) fn mysql(reader: &mut SettingsReader<'_>, lanes: usize) -> MySqlSettings {
     let url = reader.text("mysql.url");
     MySqlSettings {
@@ -65,7 +64,7 @@ pub(super) fn mysql(reader: &mut SettingsReader<'_>, lanes: usize) -> MySqlSetti
     }
 }
 
-/// Parses a URL that names a database.
+/// Parses a MySQL URL, which must name a database.
 pub(super) fn mysql_url(reader: &mut SettingsReader<'_>, key: &'static str, text: String) -> RedactedUrl {
     let parse = |url: &str| mysql_hosts(url).map_err(|error| error.to_string());
     let (url, hosts) = url(reader, (key, text), &MYSQL_SCHEMES, urls::wrong_mysql_query, parse);
@@ -93,7 +92,7 @@ fn url<T>(
     // A `/`, `?` or `#` in a password silently ends the host for every parser: the rest would be part of another URL.
     let rest = url.reveal().split_once("://").map_or("", |(_, rest)| rest);
     if rest.find(['/', '?', '#']).is_some_and(|end| rest[end..].contains('@')) {
-        reader.wrong(key, format!("holds a password that is not escaped ({URL_HINT})"));
+        reader.wrong(key, format!("contains a password that is not escaped ({URL_HINT})"));
         return (url, None);
     }
     if let Some(wrong) = wrong_query(url.reveal()) {
@@ -102,7 +101,7 @@ fn url<T>(
     }
     let parsed = parse(url.reveal()).map_err(|error| {
         let why = if url.holds_no_secret() { format!(": {error}") } else { String::new() };
-        reader.wrong(key, format!("is not a URL that can be used{why} ({URL_HINT})"));
+        reader.wrong(key, format!("is not a valid URL{why} ({URL_HINT})"));
     });
     (url, parsed.ok())
 }

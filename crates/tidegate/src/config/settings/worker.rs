@@ -48,13 +48,13 @@ fn worker_rules(reader: &mut SettingsReader<'_>, worker: &WorkerSettings) {
         worker.lane.claim_idle > worker.lock_lease,
         "worker.claim_idle_ms",
         "worker.lock_lease_ms",
-        "must be above worker.lock_lease_ms, or entries are taken over while their users are still locked",
+        "must be above worker.lock_lease_ms: otherwise workers take over entries whose users are still locked",
     );
     reader.rule(
         worker.stop_deadline > worker.lane.block,
         "worker.stop_deadline_ms",
         "worker.block_ms",
-        "must be above worker.block_ms: a lane may be waiting in a read when the signal comes",
+        "must be above worker.block_ms: a lane (loop) may be waiting in a read when the signal comes",
     );
 }
 
@@ -65,7 +65,7 @@ pub(super) fn stuck_rules(reader: &mut SettingsReader<'_>, worker: &WorkerSettin
         (worker.lane.block, "worker.block_ms"),
         (worker.lane.backoff_max, "worker.backoff_max_ms"),
     ] {
-        let why = format!("must be above {key}, or a lane that waits in good order is taken for a stuck one");
+        let why = format!("must be above {key}: otherwise a worker that waits normally seems stuck");
         reader.rule(shorter < worker.stuck_after, "admin.stuck_after_ms", key, why);
     }
 }
@@ -76,7 +76,10 @@ fn worker_name(reader: &mut SettingsReader<'_>) -> String {
         name => name,
     };
     if name.is_empty() || name.len() > 200 || name.chars().any(|c| c.is_whitespace() || c.is_control()) {
-        reader.wrong("worker.name", "must be 1 to 200 bytes without spaces (the host name, if empty, too)");
+        reader.wrong(
+            "worker.name",
+            "must be 1 to 200 bytes without spaces (if empty, this applies to the host name)",
+        );
     }
     name
 }
