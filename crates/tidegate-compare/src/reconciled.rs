@@ -127,8 +127,8 @@ pub struct Reconciled {
     pub clean_at_ms: Option<i64>,
     /// The number of differences in the last comparison, by the word of their kind.
     pub counts: BTreeMap<String, u64>,
-    /// The number of vouchers that could not be compared, because a Redis key has a wrong type or content, or because
-    /// the sum of a journal (the Redis hash of orders) is unknown.
+    /// The number of vouchers that could not be compared. One of their Redis keys has a wrong type or content, or the
+    /// sum of their journal is unknown.
     pub unread: u64,
     /// The number of differences that both of the last two comparisons found, by kind: the lower of the two numbers.
     pub standing: BTreeMap<String, u64>,

@@ -76,7 +76,7 @@ pub enum ConsumerFact {
     Unread,
 }
 
-/// What a dead letter with the order's id says about the order.
+/// The fact about an order that a dead letter with the order's id shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LetterFact {
     /// No dead letter carries the order.

@@ -9,8 +9,8 @@ const BLOCKED: &str = "SELECT CAST((SELECT COUNT(*) FROM information_schema.inno
     CAST(TIMESTAMPDIFF(SECOND, CONVERT_TZ(trx_started, 'SYSTEM', @@session.time_zone), NOW()) AS SIGNED) \
     FROM information_schema.innodb_trx WHERE trx_state = 'RUNNING' AND trx_rows_locked > 0 ORDER BY trx_started LIMIT 1";
 
-/// The transaction in MySQL that most likely blocks other transactions. Of all transactions that do not wait
-/// themselves, it has locked rows for the longest time.
+/// The transaction in MySQL that most likely blocks other transactions. It does not wait itself, and has locked rows
+/// for a longer time than the other transactions that do not wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Blocker {
     /// The number of transactions that wait for locked rows.

@@ -117,8 +117,8 @@ impl Causes {
     /// Reports that the given causes have ended, so that entries which wait for these causes are retried. For each
     /// cause, one lane (a consumer of this process) retries an entry at once: the lane with the oldest entry of the
     /// cause. The entries of other lanes must wait for this oldest entry. The call ignores causes that were not created
-    /// by [`Cause::in_order`]. If another process ends a cause, nobody reports it, so the lanes also retry all entries
-    /// from time to time.
+    /// by [`Cause::in_order`]. If another process ends a cause, this process is not told, so the lanes also retry
+    /// all entries from time to time.
     pub fn wake(&self, settled: impl IntoIterator<Item = Cause>) {
         let lanes = self.held().lanes.clone();
         let lanes: Vec<Arc<LaneWakes>> = lanes.iter().filter_map(Weak::upgrade).collect();

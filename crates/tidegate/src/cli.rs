@@ -231,7 +231,7 @@ pub enum DeadCommand {
     Requeue(DeadRequeueArgs),
     /// Cancel the orders of dead letters: their units are on sale again, and their users may order again
     Cancel(DeadCancelArgs),
-    /// Delete dead letters whose orders have no units to give back
+    /// Delete dead letters whose orders have no units to release
     Drop(DeadDropArgs),
     /// Write dead letters as JSON lines
     Export(DeadExportArgs),

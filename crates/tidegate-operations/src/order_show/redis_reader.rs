@@ -94,7 +94,7 @@ impl JournalRecord {
         Self { voucher, action, change, by, at_ms, repaired }
     }
 
-    /// Returns whether the note says that Redis admitted the order, and that nobody has returned its units.
+    /// Returns whether the note says that Redis admitted the order, and that its units were not returned.
     #[must_use]
     pub fn is_admission(&self) -> bool {
         self.action == "admit"

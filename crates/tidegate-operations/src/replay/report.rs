@@ -54,7 +54,7 @@ pub struct EntryWarning {
     pub why: String,
 }
 
-/// The outcome of a replayed entry because of which an operator should check the entry.
+/// The outcome of a replayed entry that an operator should check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WarningKind {

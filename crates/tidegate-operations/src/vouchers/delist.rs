@@ -45,7 +45,7 @@ pub struct DelistState {
     pub voucher: VoucherId,
     /// The planned or actual result of the delisting.
     pub outcome: DelistOutcome,
-    /// The number of units left in Redis when the plan was read. After the delisting, nobody can buy these units.
+    /// The number of units left in Redis when the plan was read. After the delisting, these units cannot be sold.
     pub redis_stock: Option<i64>,
     /// The number of orders in MySQL that were not cancelled when the plan was read.
     pub orders: i64,

@@ -5,8 +5,8 @@ use fred::types::Key;
 /// The name of the key of the list. The names of the other keys begin with it.
 pub(super) const NAME: &str = "tidegate:partitions";
 
-/// The maker of the keys for the list of partitions: the tags (names) of the partitions, the lock of the list, the tags
-/// of former partitions, and what each gate works with.
+/// The maker of the keys for the list of partitions. These keys hold the tags (names) of present and former partitions,
+/// the lock of the list, and the list that each gate uses.
 #[derive(Clone, Copy, Debug)]
 pub struct PartitionListKeys<'a> {
     /// The prefix of every key.

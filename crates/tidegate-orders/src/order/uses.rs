@@ -14,9 +14,9 @@ pub(crate) const MOST_VALUE_BYTES: usize = 64;
 /// The length of the longest text, in bytes: campaign, number, window and value of each rule.
 const MOST_BYTES: usize = MOST_RULES * (MOST_VALUE_BYTES + 48);
 
-/// The limits that one order counts against, as a text such as `3,19700,abc c5.4,640,x`: the voucher's rule 3 on day
-/// 19700 for the value `abc`, and rule 4 of campaign 5 in month 640 for the value `x`. The text is empty if no limit
-/// counts the order.
+/// The limits that one order counts against, as a text such as `3,19700,abc c5.4,640,x`. This text names the voucher's
+/// rule 3 on day 19700 for the value `abc`, and rule 4 of campaign 5 in month 640 for the value `x`. The text is empty if
+/// no limit counts the order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Uses(Box<str>);
 

@@ -70,7 +70,7 @@ impl DeadLetterRecord {
         }
     }
 
-    /// What the dead letter shows about the order whose id it contains.
+    /// The fact that the dead letter shows about the order whose id it contains.
     #[must_use]
     pub fn fact(&self) -> LetterFact {
         match self.reason.as_deref() {

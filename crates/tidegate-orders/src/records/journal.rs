@@ -86,8 +86,8 @@ pub struct JournalNote {
     pub repaired: Option<String>,
 }
 
-/// The part of a journal note (a note about an order in Redis) that only orders of vouchers with limits have: the
-/// order's slot, and the limits that the order counts against.
+/// The part of an order's note in the journal in Redis that only orders of vouchers with limits have: the order's slot,
+/// and the limits that the order counts against.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnderLimits {
     /// The slot of the order: its number, from 1, among the user's orders of the voucher.

@@ -85,7 +85,7 @@ fn known_list<T>(opened: anyhow::Result<T>) -> anyhow::Result<anyhow::Result<T>>
 #[derive(Debug, Default, Serialize)]
 struct Whole {
     all_partitions: Vec<String>,
-    /// The tags of the partitions of which some values could not be read.
+    /// The tags of the partitions with values that could not be read.
     unknown: Vec<String>,
     stream: Sum,
 }

@@ -53,7 +53,7 @@ pub struct WorkerState {
     pub phase: String,
     /// The store that does not answer, so that the worker reads no entries; None: both stores answer.
     pub breaker: Option<StoreOutage>,
-    /// The pauses because of which the worker reads no entries.
+    /// The pauses that keep the worker from reading entries.
     pub paused: Vec<ReadingPause>,
     /// The states of the worker's lanes, which are its consumers in the group.
     pub lanes: Vec<ReportedLane>,
