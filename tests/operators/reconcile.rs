@@ -358,9 +358,7 @@ async fn a_redis_that_forgot_a_sale_does_not_agree_and_the_command_that_fills_it
     fixture.redis_says(&["FLUSHALL"]).await;
     let look = program.run("reconcile").expect(1).stdout;
     assert!(
-        look.contains(
-            "MySQL has 99 units left, but Redis has no stock of the voucher: every order is refused"
-        ),
+        look.contains("99 units left in MySQL, but Redis has no stock: every order is refused"),
         "{look}"
     );
     assert!(look.contains("tidegate rebuild"), "{look}");
