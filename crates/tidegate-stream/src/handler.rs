@@ -114,7 +114,7 @@ pub struct DeadLetterReason {
     pub error: String,
 }
 
-/// An outage of a store such as Redis or MySQL. No entry causes the outage, and the consumers of the process read
+/// An outage of Redis, or of the store of a handler. No entry causes the outage, and the consumers of the process read
 /// nothing until the store works again.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{store}: {error}")]
