@@ -30,7 +30,7 @@ const COUNTS: [Count; 18] = [
     ("lines of a function", 80, 80, |it| highest(&it.functions())),
     ("files above 350 lines", 15, 15, |it| it.long_files().len()),
     ("names of several public types", 5, 1, |it| it.ambiguous_names().len()),
-    ("summaries of at most four words", 80, 33, |it| it.short_summaries().len()),
+    ("summaries of at most four words", 80, 22, |it| it.short_summaries().len()),
     ("Lua sources with the time idiom", 1, 1, |it| it.scripts_with("'00000' .. time[2], -6, -4)")),
     ("Lua sources with the bounds of an id", 1, 1, |it| it.scripts_with("9223372036854775807")),
     ("Lua sources with the note of a release", 1, 1, |it| it.scripts_with("'{\"action\":\"release\",")),
