@@ -13,6 +13,7 @@ mod rights;
 mod sold_out;
 mod stopping;
 mod tls;
+mod tokens;
 mod tutorial;
 
 use std::{net::SocketAddr, time::Duration};
@@ -30,7 +31,7 @@ use tokio::{
 };
 
 use crate::{
-    fixture::{Fixture, Worker, until, worker_plan},
+    fixture::{Fixture, Worker, token_entry, until, worker_plan},
     order_event::operator,
 };
 
@@ -175,7 +176,10 @@ async fn what_is_no_request_is_told_its_place_and_nobody_is_held_up_by_who_sends
     let fixture = Fixture::open().await;
     operator(&fixture).run("voucher load --voucher 7 --stock 1000").expect(0);
     let secret = "0123456789abcdef";
-    let gate = fixture.worker("gate").set("GATE_LISTEN", "127.0.0.1:0").set("GATE_TOKEN", secret);
+    let gate = fixture
+        .worker("gate")
+        .set("GATE_LISTEN", "127.0.0.1:0")
+        .set("TOKENS", token_entry("shop", "order", secret));
     let gate = gate.set("GATE_READ_MS", 1000).start_as("gate");
     let address = address_of(&gate).await;
     let bearer = format!("Bearer {secret}");

@@ -1,20 +1,22 @@
 //! Tests of `tidegate top` on a real terminal, with real servers and a real worker.
 
 use std::{
-    env,
+    env, fs,
     process::{Command, Stdio},
-    sync::Arc,
+    sync::{Arc, LazyLock},
     time::Duration,
 };
 
 use nix::sys::signal::Signal;
 use sqlx::AssertSqlSafe;
+use tempfile::NamedTempFile;
 use tokio::time::sleep;
 
 use crate::{
     fixture::{
         Fixture, program,
         rush::{PLENTY, SHORT},
+        token_entry,
     },
     program::closed_port,
     screen::Screen,
@@ -23,12 +25,19 @@ use crate::{
 
 const TOKEN: &str = "0123456789abcdef-not-a-secret";
 
+/// A file with the token, which ends with a line break as most files do.
+static TOKEN_FILE: LazyLock<NamedTempFile> = LazyLock::new(|| {
+    let file = NamedTempFile::new().expect("a temporary file");
+    fs::write(file.path(), format!("{TOKEN}\n")).expect("the token is written");
+    file
+});
+
 /// The command with the stores of a fixture. `admin` is the address of a worker on this machine.
 fn top(fixture: &Fixture, admin: &str) -> Command {
     let mut command = program();
     command.args(["top", "--every", "300ms"]).env("TERM", "xterm-256color").env_remove("NO_COLOR");
     command.env("TIDEGATE_REDIS_URL", fixture.redis.url()).env("TIDEGATE_MYSQL_URL", fixture.mysql.url());
-    command.env("TIDEGATE_ADMIN_LISTEN", admin).env("TIDEGATE_ADMIN_TOKEN", TOKEN);
+    command.env("TIDEGATE_ADMIN_LISTEN", admin).arg("--token-file").arg(TOKEN_FILE.path());
     command
 }
 
@@ -81,7 +90,7 @@ async fn twenty_rows_show_rates_under_load_lanes_stocks_and_a_dead_letter_as_it_
     fixture.open_sale().await;
     let admin = format!("127.0.0.1:{}", closed_port());
     let worker = fixture.worker("w").set("WORKER_LANES", 2).set("ADMIN_LISTEN", &admin);
-    let worker = worker.set("ADMIN_TOKEN", TOKEN).start();
+    let worker = worker.set("TOKENS", token_entry("top", "read", TOKEN)).start();
     let load = tokio::spawn({
         let fixture = Arc::clone(&fixture);
         async move {

@@ -26,7 +26,7 @@ use tokio::{
 use crate::{
     browser::{Page, address_of, ask, get, until_page},
     catalog::{ALL, Metric, MetricKind},
-    fixture::{Fixture, Worker, WorkerPlan, rush::PLENTY, rush::SHORT, until},
+    fixture::{Fixture, Worker, WorkerPlan, rush::PLENTY, rush::SHORT, token_entry, until},
     program::Program,
 };
 
@@ -386,22 +386,24 @@ async fn a_worker_that_nobody_can_look_at_tells_of_its_lanes_when_it_is_asked_by
 #[tokio::test(flavor = "multi_thread")]
 async fn who_has_no_token_sees_nothing() {
     let fixture = Fixture::open().await;
-    let plan = fixture.worker("w").set("ADMIN_LISTEN", "0.0.0.0:0").set("ADMIN_TOKEN", TOKEN);
+    let plan = fixture
+        .worker("w")
+        .set("ADMIN_LISTEN", "0.0.0.0:0")
+        .set("TOKENS", token_entry("prometheus", "read", TOKEN));
     let worker = plan.set("LOG_LEVEL", "trace").start();
     let address = SocketAddr::from(([127, 0, 0, 1], address_of(&worker).await.port()));
-    for path in ["/", "/livez", "/readyz", "/metrics", "/status", "/orders/1", "/orders/1/events", "/nowhere"]
-    {
+    for path in ["/", "/metrics", "/status", "/orders/1", "/orders/1/events", "/nowhere"] {
         let longer = format!("Bearer {TOKEN}x");
         let shorter = format!("Bearer {}", &TOKEN[1..]);
         let other_scheme = format!("Basic {TOKEN}");
         for wrong in [None, Some("Bearer "), Some("B"), Some(&longer), Some(&shorter), Some(&other_scheme)] {
             let page = ask(Method::GET, address, path, wrong).await;
             assert_eq!(page.status, 401, "{path} with {wrong:?}: {page:?}");
-            assert!(page.text.contains("admin.token") && page.text.len() < 100, "{page:?}");
+            assert!(page.text.contains("setting `tokens`") && page.text.len() < 100, "{page:?}");
         }
     }
     let right = format!("Bearer {TOKEN}");
-    let ready = async || ask(Method::GET, address, "/readyz", Some(&right)).await.status == 200;
+    let ready = async || ask(Method::GET, address, "/readyz", None).await.status == 200;
     until("it is ready", ready).await;
     assert_eq!(ask(Method::GET, address, "/metrics", Some(&right)).await.status, 200);
     assert!(!worker.log().contains(TOKEN), "{}", worker.log());
@@ -412,13 +414,13 @@ async fn who_has_no_token_sees_nothing() {
 fn everybody_may_look_only_on_loopback() {
     let program = Program::with_flags(&["--set", "admin.listen=0.0.0.0:8433"]);
     let run = program.run("worker").expect(2);
-    assert!(run.stderr.contains("admin.token (TIDEGATE_ADMIN_TOKEN)"), "{run:?}");
+    assert!(run.stderr.contains("[[tokens]] (TIDEGATE_TOKENS)"), "{run:?}");
     assert!(run.stderr.contains("openssl rand -hex 32"), "{run:?}");
     let run = Program::with_flags(&[
         "--set",
         "admin.listen=192.0.2.1:8433",
         "--set",
-        &format!("admin.token={TOKEN}"),
+        &format!("tokens={}", token_entry("prometheus", "read", TOKEN)),
     ])
     .run("worker")
     .expect(3);

@@ -23,6 +23,7 @@ use crate::{
     order_pages::{OrderStores, OrderWatch},
     server::listen_on,
     settings::AdminSettings,
+    tokens::Tokens,
 };
 
 /// The pause before the server tries again to listen on an address that another process has.
@@ -44,7 +45,11 @@ impl OrderStores for View {
 /// # Errors
 /// Fails if the server cannot listen on the address. If another process has the address, this is no error: the worker
 /// writes orders, and the server starts to listen as soon as the address is free.
-pub async fn start(views: &[Arc<View>], settings: &AdminSettings) -> anyhow::Result<()> {
+pub async fn start(
+    views: &[Arc<View>],
+    settings: &AdminSettings,
+    tokens: &Arc<Tokens>,
+) -> anyhow::Result<()> {
     let Some(address) = settings.listen else { return Ok(()) };
     let listener = match listen_on(address) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
@@ -61,7 +66,7 @@ pub async fn start(views: &[Arc<View>], settings: &AdminSettings) -> anyhow::Res
     };
     let stores = views.iter().map(|view| Arc::clone(view) as Arc<dyn OrderStores>).collect();
     let watch = Arc::new(OrderWatch::new(stores));
-    let pages = Arc::new(AdminPages::new(views, Arc::clone(&watch), settings.token.clone()));
+    let pages = Arc::new(AdminPages::new(views, Arc::clone(&watch), Arc::clone(tokens)));
     tokio::spawn(async move { watch.run().await });
     tokio::spawn(async move {
         let listener = match listener {

@@ -12,7 +12,7 @@ use hyper::{
     header::{AUTHORIZATION, HOST},
 };
 use hyper_util::rt::TokioIo;
-use secrecy::ExposeSecret;
+use secrecy::{ExposeSecret, SecretString};
 use tokio::net::TcpStream;
 
 use crate::settings::AdminSettings;
@@ -42,21 +42,21 @@ pub fn address(admin: &AdminSettings) -> Result<SocketAddr, &'static str> {
     Ok(address)
 }
 
-/// Requests an admin page of the worker, with the token in the configuration.
+/// Requests an admin page of the worker. All pages but the probes need a token, unless the worker has none.
 ///
 /// # Errors
 /// Fails if no HTTP server answers on the address.
 pub async fn ask(
     address: SocketAddr,
     path: &str,
-    admin: &AdminSettings,
+    token: Option<&SecretString>,
 ) -> anyhow::Result<(StatusCode, Bytes)> {
     let stream = TcpStream::connect(address).await?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     // This task ends with the answer, or when the caller stops waiting for it.
     tokio::spawn(connection);
     let mut request = Request::get(path).header(HOST, address.to_string());
-    if let Some(token) = &admin.token {
+    if let Some(token) = token {
         request = request.header(AUTHORIZATION, format!("Bearer {}", token.expose_secret()));
     }
     let answer = sender.send_request(request.body(Empty::<Bytes>::new())?).await?;

@@ -9,12 +9,14 @@
 
 mod accepting;
 mod attempts;
+mod body;
 mod caller;
 mod counters;
 mod following;
 mod forgotten_orders;
 mod gates;
 mod last_reconnect;
+mod members;
 mod open_files;
 mod openapi;
 mod ordering;
@@ -22,6 +24,7 @@ mod pages;
 mod problem;
 mod refusals;
 mod request;
+mod route;
 mod tls;
 mod tutorial;
 
@@ -67,6 +70,7 @@ use crate::{
     order_pages::Permits,
     server::{answer_or_leave, listen_on},
     settings::GateSettings,
+    tokens::Tokens,
 };
 
 pub use self::problem::ProblemKind;
@@ -93,12 +97,12 @@ pub enum Stopped {
 /// Fails as [`HttpGate::open`] does.
 pub async fn serve(
     system: &System,
-    settings: &GateSettings,
+    (settings, tokens): (&GateSettings, &Arc<Tokens>),
     sold_out: &Arc<SoldOut>,
     stop_within: Duration,
     stop: CancellationToken,
 ) -> anyhow::Result<Stopped> {
-    HttpGate::open(system, settings, sold_out, stop)?.serve(stop_within).await
+    HttpGate::open(system, (settings, tokens), sold_out, stop)?.serve(stop_within).await
 }
 
 /// An HTTP gate that listens, but has not accepted a connection yet.
@@ -128,13 +132,13 @@ impl Service for GateService {
 
 impl HttpGate {
     /// Creates a gate that listens on its address and starts to connect to Redis and MySQL. The gate shares the memory
-    /// `sold_out` of sold-out vouchers with the worker of the same process.
+    /// `sold_out` of sold-out vouchers, and `tokens`, with the worker of the same process.
     ///
     /// # Errors
     /// Fails if the gate cannot listen on the address, or cannot use a TLS file.
     pub fn open(
         system: &System,
-        settings: &GateSettings,
+        (settings, tokens): (&GateSettings, &Arc<Tokens>),
         sold_out: &Arc<SoldOut>,
         stop: CancellationToken,
     ) -> anyhow::Result<Self> {
@@ -156,8 +160,8 @@ impl HttpGate {
             closing: closing.clone(),
         };
         let following = Arc::new(Following::begin(system, name(address), shared)?);
-        let pages =
-            Arc::new(GatePages::new(Arc::clone(&following), refusals, settings.clone(), stop.clone()));
+        let access = (settings.clone(), Arc::clone(tokens));
+        let pages = Arc::new(GatePages::new(Arc::clone(&following), refusals, access, stop.clone()));
         tracing::info!(%address, "gate listens");
         let server = HttpServer { pages, tls, places, stop, closing, graceful: GracefulShutdown::new() };
         Ok(Self { server, following, door: Accepting::on(listener), leave_for: settings.leave_for })

@@ -10,8 +10,9 @@ pub mod metrics;
 mod order_pages;
 mod server;
 mod settings;
+pub mod tokens;
 
 pub use settings::{
-    AdminSettings, AttemptRate, AttemptSettings, CallerSettings, GateSettings, ProxyNet, TlsSettings,
-    UserHeader,
+    AdminSettings, AttemptRate, AttemptSettings, CallerSettings, DigestSource, GateSettings, ProxyNet,
+    RereadTokens, Scope, TlsSettings, TokenDigest, TokenEntry, TokenSettings, UserHeader,
 };

@@ -9,7 +9,7 @@ use std::{sync::Arc, time::Duration};
 use http_body_util::{Either, StreamBody};
 use hyper::{HeaderMap, Response, StatusCode, Uri, header::HeaderValue};
 use tidegate_operations::order_progress::OrderProgress;
-use tidegate_orders::{OrderId, OrderState, VoucherId};
+use tidegate_orders::{OrderId, OrderState, UserId, VoucherId};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, watch},
     time::timeout,
@@ -71,11 +71,18 @@ impl OrderPages {
         Self { stop, watch, looks, streams }
     }
 
-    /// Answers a request for the state of an order. `path` is the rest of the URL path after `/orders/`.
+    /// Answers a request for the state of an order. `path` is the rest of the URL path after `/orders/`. If `only` names
+    /// a user, all orders of other users count as unknown.
     ///
     /// # Errors
     /// Fails for the reasons in [`NoOrderPage`].
-    pub async fn answer(&self, path: &str, uri: &Uri, headers: &HeaderMap) -> Result<Answer, NoOrderPage> {
+    pub async fn answer(
+        &self,
+        path: &str,
+        uri: &Uri,
+        headers: &HeaderMap,
+        only: Option<UserId>,
+    ) -> Result<Answer, NoOrderPage> {
         let (id, wants_events) = match path.strip_suffix("/events") {
             Some(id) => (id, true),
             None => (path, false),
@@ -89,6 +96,10 @@ impl OrderPages {
             // The query read only one shard, and the row may be in another.
             let why = "no such order in the shard of this order id: also send `voucher`, which finds the right shard";
             return Err(NoOrderPage::BadQuestion(why));
+        }
+        if only.is_some() && progress.user != only {
+            let unknown = OrderProgress::unknown(asked.0);
+            return Ok(answer(StatusCode::NOT_FOUND, JSON, event_stream::json(&unknown)));
         }
         if wants_events {
             return Ok(self.events(told, &progress, room, headers));

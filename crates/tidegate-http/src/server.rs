@@ -3,13 +3,11 @@
 use std::{io, net::SocketAddr, time::Duration};
 
 use hyper::{
-    HeaderMap, Request, Version,
+    Request, Version,
     header::{AUTHORIZATION, HOST, HeaderValue},
     http::uri::Authority,
 };
-use secrecy::{ExposeSecret, SecretString};
 use socket2::SockRef;
-use subtle::ConstantTimeEq;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 /// The number of connections that may wait in the kernel until they are accepted. If there is no room, a client tries
@@ -56,14 +54,4 @@ pub fn fault_of_head<B>(request: &Request<B>) -> Option<&'static str> {
 fn is_host(host: &HeaderValue) -> bool {
     let host = host.as_bytes();
     host.is_empty() || !host.contains(&b'@') && Authority::try_from(host).is_ok()
-}
-
-/// Whether a request has the configured token in the header `Authorization: Bearer TOKEN`. If no token is configured,
-/// this is always true.
-pub fn has_token(headers: &HeaderMap, token: Option<&SecretString>) -> bool {
-    let Some(token) = token else { return true };
-    let sent = headers.get(AUTHORIZATION).map_or(&b""[..], HeaderValue::as_bytes);
-    let Some((scheme, sent)) = sent.split_at_checked("Bearer ".len()) else { return false };
-    // The comparison takes the same time, however many bytes are right.
-    scheme.eq_ignore_ascii_case(b"Bearer ") && sent.ct_eq(token.expose_secret().as_bytes()).into()
 }

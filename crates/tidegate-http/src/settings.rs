@@ -1,31 +1,30 @@
 //! The settings of the HTTP servers: the admin pages of a worker, and the gate.
 
 mod proxies;
+mod tokens;
 
 use std::{collections::BTreeMap, net::SocketAddr, num::NonZeroU32, path::PathBuf, time::Duration};
 
-use secrecy::SecretString;
 use tidegate_orders::limits::SubjectName;
 
-pub use self::proxies::{ProxyNet, UserHeader};
+pub use self::{
+    proxies::{ProxyNet, UserHeader},
+    tokens::{DigestSource, RereadTokens, Scope, TokenDigest, TokenEntry, TokenSettings},
+};
 
 /// The settings in the section `[admin]` of the configuration.
 #[derive(Clone, Debug)]
 pub struct AdminSettings {
     /// The address on which the admin server listens. None: the admin server is off. An address other than loopback
-    /// needs a token.
+    /// needs a token with the scope `read`.
     pub listen: Option<SocketAddr>,
-    /// The token that every client must send. None: clients need no token.
-    pub token: Option<SecretString>,
 }
 
 /// The settings in the section `[gate]` of the configuration, for the gate over HTTP.
 #[derive(Clone, Debug)]
 pub struct GateSettings {
-    /// The address on which the gate listens. An address other than loopback needs a token or client certificates.
+    /// The address on which the gate listens. An address other than loopback needs tokens or client certificates.
     pub listen: SocketAddr,
-    /// The token that every client must send. None: clients need no token.
-    pub token: Option<SecretString>,
     /// The largest number of open client connections.
     pub connections: usize,
     /// The time limit for each step of a connection: the TLS handshake, the head of a request, its body, and sending

@@ -2,6 +2,7 @@
 //! every mistake is reported at once, each with its source.
 
 mod layers;
+mod list_entry;
 mod reader;
 mod removed;
 mod settings;

@@ -10,7 +10,7 @@ use crate::tree::Tree;
 const SECRETS: [(&str, &str); 3] = [
     ("TIDEGATE_REDIS_URL", "redis://default:secret@redis:6379/0"),
     ("TIDEGATE_MYSQL_URL", "mysql://tidegate:secret@mysql:3306/hmdp"),
-    ("TIDEGATE_ADMIN_TOKEN", "0123456789abcdef-not-a-secret"),
+    ("TIDEGATE_TOKENS", "prometheus:read:2bd806c97f0e00af1a1fc3328fa763a9269723c8db8fac4f93af71db186d6e90"),
 ];
 
 /// A container that runs our image.

@@ -108,6 +108,34 @@ async fn who_the_user_is_a_header_says_of_listed_proxies_only_and_nobody_else_ca
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_user_behind_a_proxy_sees_no_order_of_another_user() {
+    let scene = Scene::open(9, &[("GATE_USER_HEADER", "X-User-Id")]).await;
+    let bought = scene.post(PROXY, &[("X-User-Id", "42")], &json!({ "voucherId": "7" })).await;
+    let page = bought.headers["location"].to_str().expect("a path").to_owned();
+    let events = page.replace('?', "/events?");
+    let look = async |from: Ipv4Addr, path: &str, headers: &[(&str, &str)]| {
+        ask_on(scene.connect(from).await, Method::GET, path, headers, "").await.expect("an answer")
+    };
+    let own = look(PROXY, &page, &[("X-User-Id", "42")]).await;
+    assert_eq!((own.status, &own.body["user"]), (200, &json!("42")), "{:#}", own.body);
+    assert_eq!(look(STRANGER, &page, &[]).await.status, 200, "an application sees all orders");
+    let nobody = look(PROXY, "/orders/1?voucher=7", &[("X-User-Id", "43")]).await;
+    for path in [&page, &events] {
+        let other = look(PROXY, path, &[("X-User-Id", "43")]).await;
+        assert_eq!((other.status, &other.body["state"]), (404, &json!("unknown")), "{path}");
+        let id = other.body["order"].as_str().expect("its id");
+        assert_eq!(
+            other.text,
+            nobody.text.replace("\"1\"", &format!("\"{id}\"")),
+            "as an order that nobody has"
+        );
+        assert_eq!(kind(&look(PROXY, path, &[]).await), (403, "no-user"));
+        assert_eq!(kind(&look(STRANGER, path, &[("X-User-Id", "42")]).await), (403, "not-a-proxy"));
+    }
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_flood_by_one_address_is_refused_without_redis_and_holds_up_nobody_else() {
     let scene = Scene::open(1_000, &[("GATE_ATTEMPTS_BY_ADDRESS", "20/1h")]).await;
     // Each request begins its chain with an invented address, before the address that the proxy appended.

@@ -10,7 +10,11 @@ use hyper::Method;
 use serde_json::{Value, json};
 
 use super::{address_of, ask};
-use crate::{catalog::GATE, fixture::Fixture, order_event::operator};
+use crate::{
+    catalog::GATE,
+    fixture::{Fixture, token_entry},
+    order_event::operator,
+};
 
 const TOKEN: &str = "0123456789abcdef";
 const BEARER: &str = "Bearer 0123456789abcdef";
@@ -23,7 +27,10 @@ async fn requests_are_counted_by_what_came_of_them_and_refusals_by_the_limit() {
     program
         .run("limit set --voucher 7 --name phones --subject phone --window sale --orders 1 --yes")
         .expect(0);
-    let plan = fixture.worker("gate").set("GATE_LISTEN", "127.0.0.1:0").set("GATE_TOKEN", TOKEN);
+    let plan = fixture
+        .worker("gate")
+        .set("GATE_LISTEN", "127.0.0.1:0")
+        .set("TOKENS", token_entry("shop", "order+read", TOKEN));
     let gate = plan.start_as("gate");
     let address = address_of(&gate).await;
     let headers = [("Content-Type", "application/json"), ("Authorization", BEARER)];

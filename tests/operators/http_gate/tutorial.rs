@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::{Answer, address_of, ask};
 use crate::{
-    fixture::{Fixture, until},
+    fixture::{Fixture, token_entry, until},
     order_event::operator,
 };
 
@@ -19,7 +19,10 @@ async fn the_front_end_of_the_tutorial_is_answered_as_by_its_own_service() {
         let login = format!("HSET login:token:t{user} id {user} nickName n icon \"\"");
         fixture.call(&login).await;
     }
-    let plan = fixture.worker("gate").set("GATE_LISTEN", "127.0.0.1:0").set("GATE_TOKEN", "0123456789abcdef");
+    let plan = fixture
+        .worker("gate")
+        .set("GATE_LISTEN", "127.0.0.1:0")
+        .set("TOKENS", token_entry("shop", "order", "0123456789abcdef"));
     let gate = plan.set("GATE_TUTORIAL_LOGIN", "login:token:<token>").start_as("gate");
     let address = address_of(&gate).await;
     let buy = async |voucher: &str, token: &str| -> Answer {

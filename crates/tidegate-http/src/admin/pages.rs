@@ -9,7 +9,6 @@ use hyper::{
     body::Bytes,
     header::{ALLOW, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE},
 };
-use secrecy::SecretString;
 use serde::Serialize;
 use serde_json::json;
 use tidegate_compare::text::error_chain;
@@ -27,7 +26,9 @@ use crate::{
     gather::{Gathered, Gatherer, STORES},
     metrics,
     order_pages::{NoOrderPage, OrderPages, OrderWatch, Permits},
-    server::{fault_of_head, has_token},
+    server::fault_of_head,
+    settings::Scope,
+    tokens::{Denied, Tokens},
 };
 
 /// The time for which the server reuses the last answer of the stores about whether they are ready.
@@ -37,6 +38,9 @@ const READY_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The limits for order pages. They allow fewer queries than there are connections, so that probes always find room.
 const ORDER_PERMITS: Permits = Permits { looks: 24, streams: 128 };
+
+/// The pages that need no token: a probe has none, and they show no orders.
+const PROBES: [&str; 2] = ["/livez", "/readyz"];
 
 const INDEX: &str = "\
 /livez    200 while all lanes (consumers) work; otherwise 503, with a list of what is stuck
@@ -52,7 +56,7 @@ const INDEX: &str = "\
 pub struct AdminPages {
     partitions: Vec<PartitionPages>,
     orders: OrderPages,
-    token: Option<SecretString>,
+    tokens: Arc<Tokens>,
 }
 
 /// The data for the pages of one partition. A system without partitions has exactly one.
@@ -79,10 +83,10 @@ struct Partitions<'a> {
 
 impl AdminPages {
     /// Creates the admin pages for the worker states in `views` (at least one), and for the orders that `watch`
-    /// follows. If `token` is set, every client must send this token.
-    pub fn new(views: &[Arc<View>], watch: Arc<OrderWatch>, token: Option<SecretString>) -> Self {
+    /// follows. All pages but the probes need one of the tokens with the scope `read`.
+    pub fn new(views: &[Arc<View>], watch: Arc<OrderWatch>, tokens: Arc<Tokens>) -> Self {
         let orders = OrderPages::new(watch, ORDER_PERMITS, views[0].stop_token());
-        Self { partitions: views.iter().map(PartitionPages::new).collect(), orders, token }
+        Self { partitions: views.iter().map(PartitionPages::new).collect(), orders, tokens }
     }
 
     /// Answers a request for an admin page, without reading the body of the request.
@@ -90,20 +94,18 @@ impl AdminPages {
         if let Some(fault) = fault_of_head(&request) {
             return text(StatusCode::BAD_REQUEST, format!("{fault}\n"));
         }
-        if !has_token(request.headers(), self.token.as_ref()) {
-            let mut answer = text(
-                StatusCode::UNAUTHORIZED,
-                "send `Authorization: Bearer TOKEN` with the value of admin.token\n",
-            );
-            answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-            return answer;
+        let path = request.uri().path();
+        if !PROBES.contains(&path)
+            && let Err(denied) = self.tokens.check(request.headers(), &[Scope::Read])
+        {
+            return no_access(denied);
         }
         if ![Method::GET, Method::HEAD].contains(request.method()) {
             let mut answer = text(StatusCode::METHOD_NOT_ALLOWED, "use GET or HEAD\n");
             answer.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
             return answer;
         }
-        match request.uri().path() {
+        match path {
             "/" => text(StatusCode::OK, INDEX),
             "/livez" => {
                 let stuck = self.partitions.iter().flat_map(|own| own.named(own.view.stuck()));
@@ -114,7 +116,7 @@ impl AdminPages {
             "/status" => self.status().await,
             path => match path.strip_prefix("/orders/") {
                 Some(order) => {
-                    let answered = self.orders.answer(order, request.uri(), request.headers()).await;
+                    let answered = self.orders.answer(order, request.uri(), request.headers(), None).await;
                     answered.unwrap_or_else(|why| no_order_page(&why))
                 }
                 None => text(StatusCode::NOT_FOUND, INDEX),
@@ -234,6 +236,18 @@ async fn ask_mysql(parts: &Parts) -> anyhow::Result<()> {
         session.close_on_drop();
     }
     pinged.context(mysql)
+}
+
+fn no_access(denied: Denied) -> Answer {
+    match denied {
+        Denied::NoToken => {
+            let told = "send `Authorization: Bearer TOKEN` with a token of the setting `tokens`\n";
+            let mut answer = text(StatusCode::UNAUTHORIZED, told);
+            answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            answer
+        }
+        Denied::NoScope(_) => text(StatusCode::FORBIDDEN, "the token lacks the scope `read`\n"),
+    }
 }
 
 /// Answers 200 with the word, or 503 with the problems.

@@ -21,10 +21,6 @@ use self::recent::Recent;
 use super::problem::{Problem, ProblemKind};
 use crate::settings::{AttemptRate, AttemptSettings};
 
-/// The paths that are never limited. They do not call Redis, and no token that a client could guess protects them: a
-/// probe is never refused.
-const FREE: [&str; 3] = ["/livez", "/readyz", "/openapi.json"];
-const FREE_BELOW: &str = "/problems/";
 /// The name of the subject that every order has.
 const USER: &str = "user";
 /// The smallest network that an IPv6 subscriber has. Addresses inside it cost the subscriber nothing, so they all
@@ -48,18 +44,13 @@ impl Attempts {
         Self { by_address: settings.by_address.map(Limiter::new), by_subject }
     }
 
-    /// Counts a request by the address of the caller, before the gate checks the rest of the request. Requests for some
-    /// paths are never counted.
+    /// Counts a request by the address of the caller, before the gate checks the rest of the request.
     ///
     /// # Errors
     /// Fails if the address has sent too many requests.
-    pub fn count_address(&self, address: IpAddr, path: &str) -> Result<(), Problem> {
-        match &self.by_address {
-            Some(limiter) if !FREE.contains(&path) && !path.starts_with(FREE_BELOW) => {
-                limiter.count(&subscriber(address).octets()).map_err(|wait_ms| too_many(None, wait_ms))
-            }
-            _ => Ok(()),
-        }
+    pub fn count_address(&self, address: IpAddr) -> Result<(), Problem> {
+        let Some(limiter) = &self.by_address else { return Ok(()) };
+        limiter.count(&subscriber(address).octets()).map_err(|wait_ms| too_many(None, wait_ms))
     }
 
     /// Counts a request by its user and by each subject that the request names, such as a device.
@@ -148,23 +139,20 @@ mod tests {
     }
 
     #[test]
-    fn an_address_has_its_attempts_whatever_others_do_and_probes_have_no_end() {
+    fn an_address_has_its_attempts_whatever_others_do() {
         let attempts = attempts(2, &[]);
-        let count = |address: &str, path: &str| attempts.count_address(address.parse().unwrap(), path);
+        let count = |address: &str| attempts.count_address(address.parse().unwrap());
         for address in ["192.0.2.1", "192.0.2.2", "2001:db8::1", "2001:db8:0:1::1"] {
-            assert!(count(address, "/orders").is_ok() && count(address, "/orders/7").is_ok(), "{address}");
-            let told = count(address, "/orders").unwrap_err();
+            assert!(count(address).is_ok() && count(address).is_ok(), "{address}");
+            let told = count(address).unwrap_err();
             assert_eq!(
                 (told.kind, told.retry_after_s),
                 (ProblemKind::TooManyAttempts, Some(1800)),
                 "{address}"
             );
-            for free in ["/livez", "/readyz", "/openapi.json", "/problems/sold-out"] {
-                assert!(count(address, free).is_ok(), "{address} {free}");
-            }
         }
-        assert!(count("2001:db8::ffff:1", "/orders").is_err(), "the same subscriber");
-        assert!(count("::ffff:192.0.2.1", "/orders").is_err(), "the same address");
+        assert!(count("2001:db8::ffff:1").is_err(), "the same subscriber");
+        assert!(count("::ffff:192.0.2.1").is_err(), "the same address");
     }
 
     #[test]

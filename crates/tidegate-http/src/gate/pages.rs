@@ -2,22 +2,19 @@
 
 use std::{sync::Arc, time::Duration};
 
-use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::{
-    HeaderMap, Method, Request, StatusCode,
-    body::{Body, Bytes, Incoming},
-    header::{
-        ACCEPT_ENCODING, ALLOW, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, LOCATION, RETRY_AFTER,
-        WWW_AUTHENTICATE,
-    },
+    HeaderMap, Request, StatusCode,
+    body::{Bytes, Incoming},
+    header::{ACCEPT_ENCODING, ALLOW, HeaderValue, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE},
 };
 use serde_json::json;
 use tidegate_orders::{Quantity, Subjects, scripts::IdempotencyKey};
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{
     attempts::Attempts,
+    body,
     caller::Caller,
     counters::GateCounters,
     following::Following,
@@ -25,7 +22,8 @@ use super::{
     ordering::Attributes,
     problem::{Admitted, Problem, ProblemKind},
     refusals::Refusals,
-    request::{self, BadBody, Item, Wanted},
+    request::{self, Item, Wanted},
+    route::{NoRoute, Route},
     tutorial::{self, Logins},
 };
 use crate::{
@@ -33,8 +31,9 @@ use crate::{
     cached::Cached,
     metrics::{self, CONTENT_TYPE as METRICS},
     order_pages::NoOrderPage,
-    server::{fault_of_head, has_token},
+    server::fault_of_head,
     settings::GateSettings,
+    tokens::Tokens,
 };
 
 /// The largest body of a request, in bytes.
@@ -42,8 +41,6 @@ const BODY_BYTES: usize = 16 << 10;
 
 /// The time for which the gate reuses the last result of whether Redis answers.
 const READY_FRESH_FOR: Duration = Duration::from_secs(1);
-/// The path for requesting orders.
-const ORDERS: &str = "/orders";
 const PROBLEM: &str = "application/problem+json";
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
@@ -58,6 +55,7 @@ pub struct GatePages {
     redis_answers: Cached<bool>,
     attempts: Attempts,
     settings: GateSettings,
+    tokens: Arc<Tokens>,
     stop: CancellationToken,
 }
 
@@ -65,13 +63,24 @@ impl GatePages {
     pub fn new(
         following: Arc<Following>,
         refusals: Refusals,
-        settings: GateSettings,
+        (settings, tokens): (GateSettings, Arc<Tokens>),
         stop: CancellationToken,
     ) -> Self {
         let logins = settings.tutorial_login.as_deref().map(Logins::new);
         let (counters, document) = (GateCounters::default(), openapi::document(&settings.callers).into());
         let (attempts, redis_answers) = (Attempts::new(&settings.attempts), Cached::new(READY_FRESH_FOR));
-        Self { following, refusals, logins, counters, document, redis_answers, attempts, settings, stop }
+        Self {
+            following,
+            refusals,
+            logins,
+            counters,
+            document,
+            redis_answers,
+            attempts,
+            settings,
+            tokens,
+            stop,
+        }
     }
 
     pub fn refusals(&self) -> &Refusals {
@@ -90,46 +99,63 @@ impl GatePages {
         if let Some(fault) = fault_of_head(&request) {
             return problem(&ProblemKind::BadHead.because(fault));
         }
-        let is_read = [Method::GET, Method::HEAD].contains(request.method());
-        let path = request.uri().path();
-        if let Err(told) = self.attempts.count_address(caller.address(), path) {
-            return self.too_many(path, told);
+        // The path is copied: answering takes the request, with its body.
+        let path = request.uri().path().to_owned();
+        let route = Route::of(request.method(), &path, self.logins.is_some());
+        if route.is_ok_and(Route::is_counted) || route.is_err() {
+            if let Err(told) = self.attempts.count_address(caller.address()) {
+                return self.refuse(route.ok(), told);
+            }
         }
-        let needs_token = [ORDERS, "/metrics"].contains(&path) || path.starts_with("/orders/");
-        if needs_token && !has_token(request.headers(), self.settings.token.as_ref()) {
-            return self.no_token(path);
+        let route = match route {
+            Ok(route) => route,
+            Err(NoRoute::NoSuchPage) => return problem(&ProblemKind::NoSuchPage.into()),
+            Err(NoRoute::WrongMethod(allowed)) => return allowing(allowed),
+        };
+        if let Some(scopes) = route.scopes()
+            && let Err(denied) = self.tokens.check(request.headers(), scopes)
+        {
+            return self.refuse(Some(route), denied.into());
         }
-        match path {
-            "/livez" if is_read => answer(StatusCode::OK, TEXT, "alive\n"),
-            "/readyz" if is_read => self.ready().await,
-            "/openapi.json" if is_read => answer(StatusCode::OK, JSON, self.document.clone()),
-            "/metrics" if is_read => self.metrics(),
-            ORDERS if request.method() == Method::POST => {
+        self.page(route, request, &caller).await
+    }
+
+    async fn page(&self, route: Route<'_>, request: Request<Incoming>, caller: &Caller) -> Answer {
+        match route {
+            Route::Livez => answer(StatusCode::OK, TEXT, "alive\n"),
+            Route::Readyz => self.ready().await,
+            Route::OpenApi => answer(StatusCode::OK, JSON, self.document.clone()),
+            Route::Metrics => self.metrics(),
+            Route::ProblemPage(slug) => match problem_page(slug) {
+                Some(page) => answer(StatusCode::OK, TEXT, page),
+                None => problem(&ProblemKind::NoSuchPage.into()),
+            },
+            Route::PlaceOrder => {
                 let began = Instant::now();
-                let answered = self.order(request, &caller).await;
+                let answered = self.order(request, caller).await;
                 self.counters.answered(&answered, began.elapsed());
                 answered.map_or_else(|told| problem(&told), accepted)
             }
-            ORDERS => allowing("POST"),
-            path if self.is_of_tutorial(path) => {
-                if request.method() == Method::POST {
-                    self.order_of_tutorial(path, request.headers()).await
-                } else {
-                    allowing("POST")
-                }
+            Route::PlaceOrderOfTutorial => {
+                self.order_of_tutorial(request.uri().path(), request.headers()).await
             }
-            "/livez" | "/readyz" | "/metrics" | "/openapi.json" => allowing("GET, HEAD"),
-            path => match (path.strip_prefix("/orders/"), problem_page(path)) {
-                (Some(order), _) if is_read => {
-                    let orders = &self.following.now().orders;
-                    let found = orders.answer(order, request.uri(), request.headers()).await;
-                    found.unwrap_or_else(|why| problem(&no_order_page(&why)))
-                }
-                (None, Some(page)) if is_read => answer(StatusCode::OK, TEXT, page),
-                (None, None) => problem(&ProblemKind::NoSuchPage.into()),
-                _ => allowing("GET, HEAD"),
-            },
+            Route::Order(order) => {
+                let shown = self.order_page(order, &request, caller).await;
+                shown.unwrap_or_else(|told| problem(&told))
+            }
         }
+    }
+
+    async fn order_page(
+        &self,
+        order: &str,
+        request: &Request<Incoming>,
+        caller: &Caller,
+    ) -> Result<Answer, Problem> {
+        let only = caller.user()?;
+        let orders = &self.following.now().orders;
+        let shown = orders.answer(order, request.uri(), request.headers(), only).await;
+        shown.map_err(|why| no_order_page(&why))
     }
 
     /// Answers `/readyz`. While the gate stops, this fails early, so that a load balancer sends no more clients here.
@@ -153,25 +179,19 @@ impl GatePages {
         (!answers).then(|| "Redis does not answer".to_owned())
     }
 
-    fn is_of_tutorial(&self, path: &str) -> bool {
-        self.logins.is_some() && path.starts_with(tutorial::PATH)
-    }
-
-    fn no_token(&self, path: &str) -> Answer {
-        let told = ProblemKind::NoToken.into();
-        if path == ORDERS {
+    /// Answers a request that the gate refuses before it reads the body. Refused requests for orders are counted.
+    fn refuse(&self, route: Option<Route<'_>>, told: Problem) -> Answer {
+        if route.is_some_and(Route::places_order) {
             self.counters.refused(&told);
+        }
+        if route == Some(Route::PlaceOrderOfTutorial) {
+            return tutorial::told(&Err(told));
         }
         let mut answer = problem(&told);
-        answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-        answer
-    }
-
-    fn too_many(&self, path: &str, told: Problem) -> Answer {
-        if path == ORDERS || self.is_of_tutorial(path) {
-            self.counters.refused(&told);
+        if told.kind == ProblemKind::NoToken {
+            answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
-        if self.is_of_tutorial(path) { tutorial::told(&Err(told)) } else { problem(&told) }
+        answer
     }
 
     fn metrics(&self) -> Answer {
@@ -214,33 +234,11 @@ impl GatePages {
 
     async fn order(&self, request: Request<Incoming>, caller: &Caller) -> Result<Admitted, Problem> {
         let user = caller.user()?;
-        if !is_json(request.headers()) {
-            return Err(ProblemKind::NotJson.into());
-        }
-        if is_encoded(request.headers()) {
-            return Err(ProblemKind::UnknownEncoding.into());
-        }
         let attributes = attributes(request.headers())?;
-        let wanted = request::read(&self.body(request).await?, user).map_err(|bad| match bad {
-            BadBody::NoJson(detail) => ProblemKind::BadJson.because(detail),
-            BadBody::Faults(faults) => Problem::of_faults(&faults),
-        })?;
+        let body = body::read(request, &[JSON], BODY_BYTES, self.settings.read_within).await?;
+        let wanted = request::read(&body, user)?;
         self.attempts.count_subjects(wanted.user, &wanted.subjects)?;
         self.following.admitting()?.ordering.order(wanted, attributes).await
-    }
-
-    async fn body(&self, request: Request<Incoming>) -> Result<Bytes, Problem> {
-        // If a body names its size and is too large, the gate refuses it without reading it.
-        if request.body().size_hint().lower() > BODY_BYTES as u64 {
-            return Err(ProblemKind::TooLarge.into());
-        }
-        let body = Limited::new(request.into_body(), BODY_BYTES).collect();
-        match timeout(self.settings.read_within, body).await {
-            Ok(Ok(body)) => Ok(body.to_bytes()),
-            Ok(Err(error)) if error.is::<LengthLimitError>() => Err(ProblemKind::TooLarge.into()),
-            Ok(Err(error)) => Err(ProblemKind::BadJson.because(format!("the body is incomplete: {error}"))),
-            Err(_) => Err(ProblemKind::TooSlow.into()),
-        }
     }
 }
 
@@ -268,8 +266,8 @@ fn accepted(Admitted { order, voucher, when }: Admitted) -> Answer {
 }
 
 /// The text of the page that the type of a problem links to.
-fn problem_page(path: &str) -> Option<String> {
-    let kind = openapi::kind_of(path.strip_prefix("/problems/")?)?;
+fn problem_page(slug: &str) -> Option<String> {
+    let kind = openapi::kind_of(slug)?;
     Some(format!("{}: {}\n\n{}\n", kind.status(), kind.title(), kind.page()))
 }
 
@@ -280,20 +278,6 @@ fn no_order_page(why: &NoOrderPage) -> Problem {
         NoOrderPage::StoresAway(_) => ProblemKind::StoresAway,
     };
     kind.because(why.to_string())
-}
-
-fn is_json(headers: &HeaderMap) -> bool {
-    let sent = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    sent.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case(JSON)
-}
-
-/// Whether the body has an encoding. `identity` means that it has none.
-fn is_encoded(headers: &HeaderMap) -> bool {
-    let codings =
-        headers.get_all(CONTENT_ENCODING).iter().flat_map(|line| line.as_bytes().split(|it| *it == b','));
-    codings
-        .map(<[u8]>::trim_ascii)
-        .any(|coding| !coding.is_empty() && !coding.eq_ignore_ascii_case(b"identity"))
 }
 
 fn problem(problem: &Problem) -> Answer {

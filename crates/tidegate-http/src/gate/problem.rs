@@ -9,7 +9,8 @@ use tidegate_orders::{
     scripts::{Admission, AdmitReply, ScriptError},
 };
 
-use super::request::Fault;
+use super::members::{BadBody, Fault};
+use crate::tokens::Denied;
 
 /// The seconds after which a client may ask again if the gate knows no better time.
 const SOON_S: u64 = 1;
@@ -57,8 +58,9 @@ problems! {
     BadHead 400 "bad-head" "The head of the request breaks a rule of HTTP": "A request must have one `Host` header, and at most one `Authorization` header. The member `detail` says which rule the request breaks."
     BadJson 400 "bad-json" "The body is not JSON": "Send a JSON object in UTF-8, such as {\"voucherId\": \"7\", \"userId\": \"1001\"}."
     BadQuestion 400 "bad-question" "The path or the query of the request is invalid": "The member `detail` says what is wrong with the path or the query."
-    NoToken 401 "no-token" "The token is missing or wrong": "Send the header `Authorization: Bearer TOKEN` with the value of the setting `gate.token`."
+    NoToken 401 "no-token" "The token is missing or wrong": "Send the header `Authorization: Bearer TOKEN` with a token from the setting `tokens` of the gate."
     NotAProxy 403 "not-a-proxy" "Only a trusted proxy may name the user in a header": "The request has the header that the setting `gate.user_header` names, but its sender is not in the setting `gate.trusted_proxies`. Remove this header and send `userId`."
+    NoScope 403 "no-scope" "The token does not permit this request": "The member `scopes` names the scopes that permit the request. Use another token, or let the operators of the gate add one of these scopes to your token."
     NoUser 403 "no-user" "The proxy does not name the user": "A trusted proxy (setting `gate.trusted_proxies`) must send a user id, exactly once, in the header that the setting `gate.user_header` names."
     NoSuchPage 404 "no-such-page" "This path does not exist": "To request an order, send POST /orders."
     NoSuchSale 404 "no-such-sale" "This voucher is not on sale": "Redis holds no stock of the voucher: the voucher was not loaded, or the voucher id is wrong."
@@ -73,7 +75,7 @@ problems! {
     Released 409 "given-back" "This order was admitted and later released": "The order with this id has ended. To order again, send a new order id or a new Idempotency-Key."
     IdTaken 409 "id-taken" "The order id belongs to another user's order": "Send the request without `orderId`, and the gate creates an order id. If the request already had no `orderId`, an order id was assigned twice: tell the operators to check the order ids."
     OtherQuantity 409 "other-quantity" "This order was admitted with another quantity": "The quantity of an admitted order cannot change. Send the first quantity again, or send a new order id."
-    TooLarge 413 "too-large" "The body is too large": "The body of a request may have at most 16 KiB."
+    TooLarge 413 "too-large" "The body is too large": "The member `detail` says how many bytes the body may have."
     NotJson 415 "not-json" "The content type is not JSON": "Send `Content-Type: application/json`."
     UnknownEncoding 415 "unknown-encoding" "The gate does not support the encoding of the body": "Send the body uncompressed and without the header `Content-Encoding`."
     BadInput 422 "bad-input" "The request has invalid values": "The member `errors` lists each invalid member of the body as a JSON pointer, with a reason. If a header is invalid, the member `detail` has the reason."
@@ -108,6 +110,27 @@ impl From<ProblemKind> for Problem {
     }
 }
 
+impl From<BadBody> for Problem {
+    fn from(bad: BadBody) -> Self {
+        match bad {
+            BadBody::NoJson(detail) => ProblemKind::BadJson.because(detail),
+            BadBody::Faults(faults) => Self::of_faults(&faults),
+        }
+    }
+}
+
+impl From<Denied> for Problem {
+    fn from(denied: Denied) -> Self {
+        match denied {
+            Denied::NoToken => ProblemKind::NoToken.into(),
+            Denied::NoScope(scopes) => {
+                let words: Vec<&str> = scopes.iter().map(|scope| scope.word()).collect();
+                Self::from(ProblemKind::NoScope).with("scopes", words)
+            }
+        }
+    }
+}
+
 impl ProblemKind {
     /// Whether answers of this kind say when the client may ask again.
     pub(super) const fn has_retry_after(self) -> bool {
@@ -136,7 +159,7 @@ impl Problem {
         Self { retry_after_s: Some(wait_ms.div_ceil(1000).max(1)), ..problem }
     }
 
-    pub(super) fn of_faults(faults: &[Fault]) -> Self {
+    fn of_faults(faults: &[Fault]) -> Self {
         let errors: Vec<Value> =
             faults.iter().map(|fault| json!({ "pointer": fault.pointer, "detail": fault.detail })).collect();
         Self::from(ProblemKind::BadInput).with("errors", errors)

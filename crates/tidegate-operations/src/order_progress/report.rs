@@ -114,6 +114,12 @@ impl OrderProgress {
         }
     }
 
+    /// Creates the progress of an order that no store has.
+    #[must_use]
+    pub fn unknown(order: OrderId) -> Self {
+        Self::of(&WatchedOrder::new(order, None), Found::default())
+    }
+
     /// Returns whether the order can no longer change, and no payment of the order still has to be refunded.
     #[must_use]
     pub fn is_final(&self) -> bool {

@@ -33,7 +33,7 @@ fn a_line_keeps_the_configuration_and_shows_no_secret() {
         "--redis-url=redis://:hunter2@host",
         "--mysql-url",
         "mysql://host/db",
-        "--set=admin.token=hunter2",
+        "--set=tokens=shop:order:hunter2",
         "--set",
         " mysql.url =mysql://root:hunter2@host/db",
         "--set",
@@ -48,7 +48,7 @@ fn a_line_keeps_the_configuration_and_shows_no_secret() {
          --set redis.url=redis://host:7 export --from=-2h --json >> 'a b.jsonl'"
     );
     let note = invocation.note().unwrap();
-    assert!(note.contains("the same --redis-url and --set admin.token and --set mysql.url:"), "{note}");
+    assert!(note.contains("the same --redis-url and --set tokens and --set mysql.url:"), "{note}");
     assert!(!format!("{invocation:?}").contains("hunter2"));
 }
 

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use clap::Args;
-use tidegate_http::gate::{HttpGate, Stopped};
+use tidegate_http::{
+    gate::{HttpGate, Stopped},
+    tokens::Tokens,
+};
 use tidegate_orders::scripts::SoldOut;
 use tidegate_worker::service;
 use tokio_util::sync::CancellationToken;
@@ -38,7 +41,9 @@ pub async fn run(settings: &Settings, _args: &GateArgs) -> anyhow::Result<Exit> 
     let stop = CancellationToken::new();
     let deadline = settings.worker.stop_deadline;
     let sold_out = Arc::new(SoldOut::new(settings.gate.sold_out_for));
-    let gate = HttpGate::open(&settings.system, &settings.gate, &sold_out, stop.clone())?;
+    let tokens = Tokens::open(&settings.tokens)?;
+    let gate = HttpGate::open(&settings.system, (&settings.gate, &tokens), &sold_out, stop.clone())?;
+    tokio::spawn(tokens.follow());
     tokio::spawn(service::keep_told(gate.service()));
     let mut serving = std::pin::pin!(gate.serve(deadline));
     tokio::select! {

@@ -6,10 +6,7 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use tidegate_compare::text::error_chain;
-use tidegate_http::{
-    AdminSettings,
-    admin_client::{self, StatusCode},
-};
+use tidegate_http::admin_client::{self, StatusCode};
 use tokio::time::timeout;
 
 use crate::{
@@ -23,7 +20,7 @@ Examples:
   tidegate probe livez
   tidegate probe readyz
 
-For Kubernetes' exec probes and Docker's HEALTHCHECK. It sends a request to admin.listen with admin.token. It needs the
+For Kubernetes' exec probes and Docker's HEALTHCHECK. It sends a request to admin.listen, without a token. It needs the
 configuration of the worker, and must run on the worker's machine or in its container. Exits with 1 if the worker
 answers no, or does not answer within 5 s.
 
@@ -72,7 +69,7 @@ pub async fn run(settings: &Settings, args: &ProbeArgs) -> anyhow::Result<Exit> 
         Page::Livez => "/livez",
         Page::Readyz => "/readyz",
     };
-    let asked = timeout(TIMEOUT, ask(address, path, &settings.admin)).await;
+    let asked = timeout(TIMEOUT, ask(address, path)).await;
     let asked = asked.unwrap_or_else(|_| Err(anyhow::anyhow!("no answer within {TIMEOUT:?}")));
     let answer =
         asked.with_context(|| format!("Failed to ask the worker at {address}")).unwrap_or_else(|error| {
@@ -82,8 +79,8 @@ pub async fn run(settings: &Settings, args: &ProbeArgs) -> anyhow::Result<Exit> 
     Ok(if answer.yes { Exit::Ok } else { Exit::No })
 }
 
-async fn ask(address: SocketAddr, path: &str, admin: &AdminSettings) -> anyhow::Result<ProbeReply> {
-    let (status, body) = admin_client::ask(address, path, admin).await?;
+async fn ask(address: SocketAddr, path: &str) -> anyhow::Result<ProbeReply> {
+    let (status, body) = admin_client::ask(address, path, None).await?;
     let text = String::from_utf8_lossy(&body).trim_end().to_owned();
     Ok(match status {
         StatusCode::OK => ProbeReply { yes: true, says: text },

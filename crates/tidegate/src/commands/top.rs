@@ -14,8 +14,9 @@ mod view;
 mod worker_page;
 
 use std::{
-    env,
+    env, fs,
     io::{self, IsTerminal},
+    path::PathBuf,
     time::{Duration, Instant},
 };
 
@@ -24,6 +25,7 @@ use clap::Args;
 use crossterm::event::{Event, EventStream, KeyCode, KeyEventKind, KeyModifiers};
 use futures_util::StreamExt;
 use jiff::Timestamp;
+use secrecy::SecretString;
 use tidegate_operations::SystemSettings;
 use tokio::{sync::mpsc, time::interval};
 
@@ -61,6 +63,19 @@ pub struct TopArgs {
     /// The time between two readings: 200ms to 1h
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_every)]
     every: Duration,
+    /// A file with a token of the worker that has the scope `read`, unless the worker needs no token
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+}
+
+impl TopArgs {
+    /// Reads the token for the worker of this machine from its file.
+    fn token(&self) -> anyhow::Result<Option<SecretString>> {
+        let Some(path) = &self.token_file else { return Ok(None) };
+        let token = fs::read_to_string(path);
+        let token = token.with_context(|| format!("Failed to read the token in {}", path.display()))?;
+        Ok(Some(token.trim().into()))
+    }
 }
 
 /// Shows the live view of the command `tidegate top` until `q`, Ctrl-C or a signal.
@@ -73,6 +88,7 @@ pub async fn run(settings: &Settings, args: &TopArgs) -> anyhow::Result<Exit> {
                     `tidegate status --json`";
         return Err(WrongUsage(hint.to_owned()).into());
     }
+    let token = args.token()?;
     let mut signals = Signals::listen()?;
     let of_partition = |system: &SystemSettings| {
         (system.partition().tag().unwrap_or_default().to_owned(), Observations::new(system, args.every))
@@ -82,7 +98,7 @@ pub async fn run(settings: &Settings, args: &TopArgs) -> anyhow::Result<Exit> {
     // The overview is page 0, then each partition has a page.
     let mut page = 0;
     let (sender, mut results) = mpsc::channel(QUEUE);
-    let mut polling = std::pin::pin!(polling::poll_all(settings, args.every, sender));
+    let mut polling = std::pin::pin!(polling::poll_all(settings, (args.every, token), sender));
     let mut screen = Screen::open().context("Failed to draw on the terminal")?;
     let mut events = EventStream::new();
     let mut clock = interval(REDRAW);

@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tidegate_http::{
     admin,
     gate::{self, Stopped},
+    tokens::Tokens,
 };
 use tidegate_operations::partition_change::late;
 use tidegate_orders::scripts::SoldOut;
@@ -68,8 +69,11 @@ pub async fn run(settings: &Settings, args: &WorkerArgs) -> anyhow::Result<Exit>
     tokio::spawn(late::watch(settings.system.clone(), stop.clone()));
     let traces = Traces::start(&settings_of_partitions[0])?.map(Arc::new);
     // The admin pages start first, so that they are visible while the worker waits for Redis or its name.
-    admin::start(&views, &settings.admin).await?;
-    let gate = async { stopping_on_error(&stop, serve(settings, args, &sold_out, stop.clone()).await) };
+    let tokens = Tokens::open(&settings.tokens)?;
+    admin::start(&views, &settings.admin, &tokens).await?;
+    tokio::spawn(Arc::clone(&tokens).follow());
+    let gate =
+        async { stopping_on_error(&stop, serve(settings, args, (&sold_out, &tokens), stop.clone()).await) };
     let process = async { stopping_on_error(&stop, process.run_until_stopped(traces.clone()).await) };
     let work = async {
         // If one of both fails, the other one is not dropped: requests are answered, and entries in progress are
@@ -110,13 +114,14 @@ pub async fn run(settings: &Settings, args: &WorkerArgs) -> anyhow::Result<Exit>
 async fn serve(
     settings: &Settings,
     args: &WorkerArgs,
-    sold_out: &Arc<SoldOut>,
+    (sold_out, tokens): (&Arc<SoldOut>, &Arc<Tokens>),
     stop: CancellationToken,
 ) -> anyhow::Result<Stopped> {
     if !args.gate {
         return Ok(Stopped::AllAnswered);
     }
-    gate::serve(&settings.system, &settings.gate, sold_out, settings.worker.stop_deadline, stop).await
+    let deadline = settings.worker.stop_deadline;
+    gate::serve(&settings.system, (&settings.gate, tokens), sold_out, deadline, stop).await
 }
 
 /// Sends the remaining traces. It stops after the time `rest`, or at another signal.

@@ -1,6 +1,10 @@
 //! The layers of the configuration: every key with its effective value and its source.
 
-use std::{ffi::OsString, fmt, fs, path::Path};
+use std::{
+    ffi::OsString,
+    fmt, fs,
+    path::{Path, PathBuf},
+};
 
 use toml::{Table, Value};
 
@@ -41,7 +45,7 @@ impl fmt::Display for ValueSource {
 /// One setting with its value and source.
 #[derive(Clone)]
 pub struct Setting {
-    /// The key of the setting, as `section.key`.
+    /// The key of the setting, as `section.key`. A list of tables, such as `[[tokens]]`, has no section.
     pub key: String,
     /// The effective value, which has the type of the default value.
     pub value: Value,
@@ -76,7 +80,7 @@ fn is_url(key: &str) -> bool {
 }
 
 fn is_secret(key: &str) -> bool {
-    is_url(key) || key.ends_with(".token") || key == "mysql.shards"
+    is_url(key) || ["mysql.shards", "tokens"].contains(&key)
 }
 
 /// Whether the value of a setting certainly holds no secret, so that it may be printed.
@@ -88,6 +92,7 @@ pub fn may_be_shown(key: &str, value: &str) -> bool {
 pub struct Layers {
     settings: Vec<Setting>,
     problems: Vec<ConfigProblem>,
+    file: Option<PathBuf>,
 }
 
 impl fmt::Debug for Layers {
@@ -105,7 +110,7 @@ impl Layers {
             flatten(table).map(|(key, value)| Setting { key, value, source: ValueSource::Default });
         let mut settings: Vec<Setting> = settings.collect();
         settings.sort_by_key(|setting| DEFAULTS.find(&format!("\n{} = ", setting.key)));
-        Self { settings, problems: Vec::new() }
+        Self { settings, problems: Vec::new(), file: None }
     }
 
     /// The settings, in the order of `config/default.toml`.
@@ -113,24 +118,37 @@ impl Layers {
         &self.settings
     }
 
+    /// The configuration file, if there is one.
+    pub fn file(&self) -> Option<&Path> {
+        self.file.as_deref()
+    }
+
     /// The mistakes that were found in the file, the variables and the flags.
     pub fn problems(&self) -> &[ConfigProblem] {
         &self.problems
     }
 
-    /// Replaces the values of settings by the values in a TOML file.
-    pub fn add_file(&mut self, path: &Path) {
+    /// Replaces the values of settings by the values in a TOML file. Returns whether the file could be read and is TOML.
+    pub fn add_file(&mut self, path: &Path) -> bool {
         let source = ValueSource::File(path.display().to_string());
+        self.file = Some(path.to_owned());
         let text = match fs::read_to_string(path) {
             Ok(text) => text,
-            Err(error) => return self.report(&source, format!("cannot be read: {error}")),
+            Err(error) => {
+                self.report(&source, format!("cannot be read: {error}"));
+                return false;
+            }
         };
         match text.parse::<Table>() {
-            Ok(table) => self.add_table(table, &source),
+            Ok(table) => {
+                self.add_table(table, &source);
+                true
+            }
             // The error itself is not shown: it quotes the line, which may hold a password.
             Err(error) => {
                 let line = error.span().map_or(1, |span| text[..span.start].lines().count().max(1));
                 self.report(&source, format!("line {line} is not TOML: {}", error.message()));
+                false
             }
         }
     }
@@ -140,6 +158,9 @@ impl Layers {
             if !self.sections().any(|known| known == section) && !removed::is_section(&section) {
                 let hint = did_you_mean(&section, self.sections());
                 self.report(source, format!("[{section}] is no section{hint}"));
+            } else if self.settings.iter().any(|setting| setting.key == section) {
+                // A list of tables has no section.
+                self.set(&section, keys, source.clone());
             } else if let Value::Table(keys) = keys {
                 for (key, value) in keys {
                     self.set(&format!("{section}.{key}"), value, source.clone());
@@ -221,7 +242,7 @@ impl Layers {
             return self.report(&source, format!("{key} is no setting{hint}"));
         };
         if !setting.value.same_type(&value) {
-            let what = format!("{key} must be {}, but is {}", kind(&setting.value), shown(setting, &value));
+            let what = format!("{key} must be {}, but is {}", kind(setting), shown(setting, &value));
             return self.report(&source, what);
         }
         setting.value = value;
@@ -257,13 +278,14 @@ fn is_ours(name: &str) -> bool {
         && !FOREIGN_PREFIXES.iter().any(|foreign| name.starts_with(foreign))
 }
 
-fn kind(value: &Value) -> &'static str {
-    match value {
+fn kind(setting: &Setting) -> &'static str {
+    match &setting.value {
         Value::Integer(_) => "a whole number",
         Value::String(_) => "a text in quotes",
+        Value::Array(_) if !setting.key.contains('.') => "a list of tables, each under its name in [[ ]]",
         Value::Array(_) => "a list of texts in quotes",
         Value::Table(_) => "a table of texts in quotes",
-        _ => value.type_str(),
+        value => value.type_str(),
     }
 }
 

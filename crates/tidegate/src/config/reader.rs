@@ -4,14 +4,16 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::Display,
     ops::RangeInclusive,
+    path::Path,
     time::Duration,
 };
 
-use toml::Value;
+use toml::{Table, Value};
 
 use super::{
     ConfigProblem,
-    layers::{Layers, Setting},
+    layers::{Layers, Setting, ValueSource},
+    list_entry::ListEntry,
 };
 
 /// A reader that converts settings to typed values. If a value is wrong, the reader records the mistake and returns a
@@ -81,6 +83,34 @@ impl<'a> SettingsReader<'a> {
             self.wrong(key, "must be a table of texts in quotes");
         }
         texts
+    }
+
+    /// Reads a setting that is a list of tables, such as `[[tokens]]`. `read` reads one entry, and returns None if the
+    /// entry has mistakes, which it records in the entry. `of_text` converts an entry from a variable or a flag, where
+    /// an entry is a text. Two entries must not have the same name.
+    pub fn entries<T>(
+        &mut self,
+        key: &'static str,
+        of_text: impl Fn(&str) -> Result<Table, &'static str>,
+        mut read: impl FnMut(&mut ListEntry) -> Option<T>,
+    ) -> Vec<T> {
+        let Value::Array(values) = &self.setting(key).value else { return Vec::new() };
+        let (mut all, mut names) = (Vec::new(), BTreeSet::new());
+        for (index, value) in values.iter().enumerate() {
+            let mut entry = ListEntry::new(index + 1, value, &of_text);
+            all.extend(read(&mut entry));
+            if entry.name_as_sent().is_some_and(|name| !names.insert(name.to_owned())) {
+                entry.wrong::<()>("name", "is already the name of another entry");
+            }
+            entry.finish().into_iter().for_each(|what| self.wrong(key, what));
+        }
+        all
+    }
+
+    /// The configuration file. None: there is none, or a variable or a flag replaces this setting.
+    pub fn file_of(&mut self, key: &'static str) -> Option<&'a Path> {
+        let is_of_file = matches!(self.setting(key).source, ValueSource::Default | ValueSource::File(_));
+        self.layers.file().filter(|_| is_of_file)
     }
 
     /// Reads a setting that is a whole number within a range.

@@ -43,9 +43,12 @@ const REMOVED: [(&str, &str); 24] = [
 const RENAMED: [(&str, &str); 2] =
     [("reconcile.fold_after_s", "reconcile.compact_after_s"), ("results.announce", "results.publish")];
 
+/// The former settings with a secret in plain text.
+const SECRETS: [&str; 2] = ["admin.token", "gate.token"];
+
 /// The keys of all removed and renamed settings.
 pub fn keys() -> impl Iterator<Item = &'static str> {
-    REMOVED.iter().chain(&RENAMED).map(|(key, _)| *key)
+    REMOVED.iter().chain(&RENAMED).map(|(key, _)| *key).chain(SECRETS)
 }
 
 /// Whether the section had settings that were removed or renamed.
@@ -57,6 +60,12 @@ pub fn is_section(section: &str) -> bool {
 pub fn of_key(key: &str) -> Option<String> {
     if let Some((_, name)) = RENAMED.iter().find(|(renamed, _)| *renamed == key) {
         return Some(format!("{key} was renamed: write {name} instead, with the same value"));
+    }
+    if SECRETS.contains(&key) {
+        return Some(format!(
+            "{key} is no setting any more: add the token to the list [[tokens]] or to TIDEGATE_TOKENS, with the output \
+             of `printf %s TOKEN | sha256sum` instead of the token (docs/http-gate.md#access)"
+        ));
     }
     let (_, now) = REMOVED.iter().find(|(removed, _)| *removed == key)?;
     Some(format!("{key} is no setting any more: remove it. Its value is always {now}"))

@@ -5,11 +5,12 @@ mod gate;
 mod names;
 mod shards;
 mod stores;
+mod tokens;
 mod worker;
 
 use std::time::Duration;
 
-use tidegate_http::{AdminSettings, GateSettings};
+use tidegate_http::{AdminSettings, GateSettings, TokenSettings};
 use tidegate_operations::{ResultsSettings, System, SystemSettings, busy_marker::BusyMarkerSettings};
 use tidegate_orders::Published;
 use tidegate_stream::{Failover, LaneSettings, cluster::is_cluster_url};
@@ -34,6 +35,8 @@ pub struct Settings {
     pub admin: AdminSettings,
     /// The settings of the gate, which admits orders over HTTP.
     pub gate: GateSettings,
+    /// The tokens of the clients of the gate and of the admin pages.
+    pub tokens: TokenSettings,
     /// The settings which say when workers mark sales as busy, so that the sales refuse orders.
     pub busy_marker: BusyMarkerSettings,
     /// The settings of the log.
@@ -69,14 +72,15 @@ impl Settings {
         let mysql = stores::mysql(reader, worker.lanes * tags.len().max(1));
         worker::stuck_rules(reader, &worker, &mysql);
         let shards = shards::read(reader, &tags);
-        let gate = gate::read(reader, &worker);
+        let tokens = tokens::read(reader);
+        let gate = gate::read(reader, &worker, &tokens);
         let (redis, cluster) = stores::redis(reader);
         if is_cluster_url(redis.url.reveal()) && tags.is_empty() {
             let why = "is a cluster, where key names need the tags of partitions: set stream.partitions";
             reader.wrong("redis.url", why);
         }
         Self {
-            admin: admin::read(reader),
+            admin: admin::read(reader, &tokens),
             system: System::new(
                 &SystemSettings {
                     redis,
@@ -104,6 +108,7 @@ impl Settings {
             .with_shards(&shards),
             worker,
             gate,
+            tokens,
             busy_marker: gate::busy_marker(reader),
             log: log(reader),
         }

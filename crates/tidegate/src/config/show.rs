@@ -49,10 +49,22 @@ fn visible(setting: &Setting) -> Value {
         Value::String(secret) if setting.is_secret() && !secret.is_empty() => {
             Value::String(HIDDEN.to_owned())
         }
+        Value::Array(entries) if setting.is_secret() => {
+            Value::Array(entries.iter().map(|entry| Value::from(name_of(entry))).collect())
+        }
         Value::Table(urls) if setting.is_secret() => {
             let shown = |url: &Value| RedactedUrl::new(url.as_str().unwrap_or_default()).to_string();
             Value::Table(urls.iter().map(|(name, url)| (name.clone(), Value::from(shown(url)))).collect())
         }
         value => value.clone(),
     }
+}
+
+/// The name of an entry of a list, such as a token, with the rest hidden.
+fn name_of(entry: &Value) -> String {
+    let name = match entry {
+        Value::Table(members) => members.get("name").and_then(Value::as_str),
+        text => text.as_str().and_then(|text| text.split(':').next()),
+    };
+    format!("{}:{HIDDEN}", name.unwrap_or_default())
 }

@@ -1,6 +1,7 @@
 //! Tests of how the configuration is merged, checked and shown.
 
-use secrecy::ExposeSecret;
+use tempfile::TempDir;
+use tidegate_http::{DigestSource, Scope};
 
 use std::{collections::BTreeSet, ffi::OsString, fs, path::Path};
 
@@ -245,27 +246,78 @@ fn a_password_is_never_shown_neither_where_it_is_right_nor_where_it_is_wrong() {
     }
 }
 
+/// The digest of the token `hunter2`.
+const DIGEST: &str = "f52fbd32b2b3b86ff88ef6c490628285f482af15ddcb29541f94bcf526a3f6c7";
+
 #[test]
-fn a_token_is_never_shown_neither_where_it_is_right_nor_where_it_is_wrong() {
-    let config = load(&sets(&["admin.token=hunter2hunter2hunter2"]), &[]).unwrap();
-    let token = config.settings.admin.token.as_ref().map(|token| token.expose_secret().to_owned());
-    assert_eq!(token.as_deref(), Some("hunter2hunter2hunter2"));
-    let shown = [config.to_toml(), config.to_json().to_string(), format!("{config:?}")].concat();
-    assert!(shown.contains("token = \"***\""), "{shown}");
-    assert!(!shown.contains("hunter2"), "{shown}");
-    for bad in
-        ["admin.token=hunter2", "admin.token=hunter2 hunter2 hunter2", "admin.tokn=hunter2hunter2hunter2"]
-    {
-        let error = load(&sets(&[bad]), &[]).expect_err(bad);
-        assert!(!format!("{error} {error:?}").contains("hunter2"), "{bad}: {error}");
+fn a_token_has_a_name_scopes_and_a_digest_which_is_never_shown() {
+    let text = format!("shop:order+event:{DIGEST}");
+    for token in [text.clone(), format!("{text},page:read:{}", DIGEST.replace('f', "0"))] {
+        let config = load(&sets(&[&format!("tokens={token}")]), &[]).unwrap();
+        let tokens = &config.settings.tokens;
+        assert_eq!(tokens.list[0].scopes, [Scope::Order, Scope::Event]);
+        assert!(tokens.has(Scope::Event) && !tokens.has(Scope::Results));
+        let shown = [config.to_toml(), config.to_json().to_string(), format!("{config:?}")].concat();
+        assert!(shown.contains("\"shop:***\""), "{shown}");
+        assert!(!shown.contains("f52fbd"), "{shown}");
     }
-    assert!(load(&ConfigArgs::default(), &[]).unwrap().to_toml().contains("token = \"\""), "none is none");
+    for (wrong, why) in [
+        ("shop", "NAME:SCOPE+SCOPE:SHA256"),
+        ("shop:order:f52fbd", "64 hexadecimal digits"),
+        (&format!("shop:sell:{DIGEST}"), "at least one of order, event, read, results"),
+        (&format!("Shop:order:{DIGEST}"), "1 to 32 lower-case letters"),
+        (&format!("{text},{text}"), "is the digest of another token"),
+        (&format!("{text},shop:read:{}", DIGEST.replace('f', "0")), "is already the name of another entry"),
+    ] {
+        let problem = problems(load(&sets(&[&format!("tokens={wrong}")]), &[])).concat();
+        assert!(problem.contains(why) && !problem.contains("f52fbd"), "{wrong}: {problem}");
+    }
+}
+
+#[test]
+fn the_file_has_a_table_for_each_token_and_the_place_of_a_mistake_is_told() {
+    let dir = TempDir::new().unwrap();
+    let load = |text: &str| {
+        let path = dir.path().join("tidegate.toml");
+        fs::write(&path, text).unwrap();
+        load(&ConfigArgs { config: Some(path), ..ConfigArgs::default() }, &[])
+    };
+    let first = format!("[[tokens]]\nname = \"shop\"\nsha256 = \"{DIGEST}\"\nscopes = [\"order\"]\n");
+    let second =
+        "[[tokens]]\nname = \"page\"\nsha256_file = \"page.sha256\"\nscopes = [\"read\", \"results\"]\n";
+    let both = format!("worker.lanes = 2\n{first}{second}");
+    let tokens = load(&both).unwrap().settings.tokens;
+    assert_eq!(tokens.list[1].digest, DigestSource::File("page.sha256".into()));
+    let reread = tokens.reread.unwrap();
+    assert_eq!(reread().unwrap().len(), 2);
+    fs::write(dir.path().join("tidegate.toml"), format!("worker.lanes = 0\n{first}")).unwrap();
+    assert_eq!(reread().unwrap().len(), 1, "a mistake elsewhere does not keep a removed token");
+    fs::write(dir.path().join("tidegate.toml"), "[[tokens]]\nname = ").unwrap();
+    assert!(reread().is_err());
+    for (text, why) in [
+        (both.replace("sha256_file", "sha256_fil"), "entry 2 (\"page\") needs `sha256` or `sha256_file`"),
+        (both.replace("\"page.sha256\"", "7"), "entry 2 (\"page\") `sha256_file` must be a text in quotes"),
+        (both.replace("name = \"page\"\n", ""), "entry 2 needs `name`"),
+        (first.replace("[[tokens]]", "[tokens]"), "tokens must be a list of tables"),
+        (first.replace("[[tokens]]", "[[token]]"), "[token] is no section"),
+    ] {
+        let problem = problems(load(&text)).concat();
+        assert!(problem.contains(why), "{text}: {problem}");
+    }
+}
+
+#[test]
+fn a_token_in_plain_text_is_refused_and_never_shown() {
+    for key in ["admin.token", "gate.token"] {
+        let problem = problems(load(&sets(&[&format!("{key}=hunter2hunter2")]), &[])).concat();
+        assert!(problem.contains("sha256sum") && !problem.contains("hunter2"), "{problem}");
+    }
 }
 
 #[test]
 fn only_on_loopback_a_worker_can_be_watched_without_a_token() {
-    let listen = |address: &str, token: &str| {
-        let pairs = [format!("admin.listen={address}"), format!("admin.token={token}")];
+    let listen = |address: &str, tokens: &str| {
+        let pairs = [format!("admin.listen={address}"), format!("tokens={tokens}")];
         load(&sets(&[&pairs[0], &pairs[1]]), &[]).map(|config| config.settings.admin.listen)
     };
     for address in ["127.0.0.1:0", "127.8.9.10:1", "[::1]:8433", "[::ffff:127.0.0.1]:8433"] {
@@ -274,8 +326,9 @@ fn only_on_loopback_a_worker_can_be_watched_without_a_token() {
     assert_eq!(listen("off", "").unwrap(), None);
     for address in ["0.0.0.0:8433", "[::]:8433", "10.0.0.1:8433"] {
         let problem = problems(listen(address, "").map(|_| unreachable!("{address}"))).concat();
-        assert!(problem.contains("TIDEGATE_ADMIN_TOKEN"), "{problem}");
-        listen(address, "0123456789abcdef").unwrap();
+        assert!(problem.contains("TIDEGATE_TOKENS") && problem.contains("openssl rand"), "{problem}");
+        listen(address, &format!("shop:order:{DIGEST}")).unwrap_err();
+        listen(address, &format!("prometheus:read:{DIGEST}")).unwrap();
     }
     for address in ["localhost:8433", "8433", "", "on"] {
         let problem = problems(listen(address, "").map(|_| unreachable!("{address}"))).concat();
@@ -298,11 +351,11 @@ fn the_gate_listens_beyond_loopback_only_to_callers_that_know_a_secret() {
         for more in [&[][..], &pair] {
             let problem = problems(listen(address, more)).concat();
             assert!(
-                problem.contains("TIDEGATE_GATE_TOKEN") && problem.contains("gate.tls_client_ca"),
+                problem.contains("TIDEGATE_TOKENS") && problem.contains("gate.tls_client_ca"),
                 "{problem}"
             );
         }
-        listen(address, &["gate.token=0123456789abcdef"]).unwrap();
+        listen(address, &[&format!("tokens=shop:order:{DIGEST}")]).unwrap();
         assert!(listen(address, &mutual).unwrap().settings.gate.tls.unwrap().client_authorities.is_some());
     }
     for address in ["localhost:8434", "8434", "", "off"] {

@@ -8,6 +8,7 @@ use std::{
 
 use anyhow::Context;
 use futures_util::future::{join_all, pending};
+use secrecy::SecretString;
 use tidegate_http::admin_client;
 use tidegate_operations::{
     SystemSettings,
@@ -33,14 +34,18 @@ pub const VOUCHERS: u32 = 30;
 pub type PollOfPartition = (usize, PollOf);
 
 /// Polls the stores and workers of all partitions at the interval `every`, until the receiver of the results is
-/// dropped.
-pub async fn poll_all(settings: &Settings, every: Duration, results: Sender<PollOfPartition>) {
+/// dropped. The worker of this machine gets the token, if there is one.
+pub async fn poll_all(
+    settings: &Settings,
+    (every, token): (Duration, Option<SecretString>),
+    results: Sender<PollOfPartition>,
+) {
     let partitions = settings.system.partitions();
     let stores = partitions.iter().enumerate().map(|(at, system)| poll_stores((at, system), every, &results));
     let worker = async {
         let Ok(address) = admin_client::address(&settings.admin) else { return pending().await };
         repeat(every, async |began| {
-            let pages = worker_page::read(address, &settings.admin);
+            let pages = worker_page::read(address, token.as_ref());
             let pages =
                 timeout(WORKER_TIMEOUT, pages).await.context("the worker did not answer in time").flatten();
             let pages = pages.with_context(|| format!("no worker answers at {address}"));

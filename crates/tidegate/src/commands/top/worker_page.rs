@@ -3,12 +3,10 @@
 use std::{collections::BTreeMap, net::SocketAddr};
 
 use anyhow::{Context, ensure};
+use secrecy::SecretString;
 use serde::Deserialize;
 use tidegate_compare::text::printable;
-use tidegate_http::{
-    AdminSettings,
-    admin_client::{self, StatusCode},
-};
+use tidegate_http::admin_client::{self, StatusCode};
 
 /// The answer of a worker's page `/status`: one page of a system without partitions, or one page for each partition.
 #[derive(Debug, Deserialize)]
@@ -129,9 +127,10 @@ pub struct StreamKey {
 ///
 /// # Errors
 /// When no program answers at the address, when it is no worker, or when the worker requires another token.
-pub async fn read(address: SocketAddr, admin: &AdminSettings) -> anyhow::Result<WorkerPages> {
-    let (status, page) = admin_client::ask(address, "/status", admin).await?;
-    ensure!(status != StatusCode::UNAUTHORIZED, "the worker requires another admin.token");
+pub async fn read(address: SocketAddr, token: Option<&SecretString>) -> anyhow::Result<WorkerPages> {
+    let (status, page) = admin_client::ask(address, "/status", token).await?;
+    let is_denied = [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN].contains(&status);
+    ensure!(!is_denied, "the worker requires a token with the scope `read`: name its file with --token-file");
     ensure!(status == StatusCode::OK, "the worker answered with the status {status}");
     serde_json::from_slice(&page).context("the program at this address is no worker")
 }

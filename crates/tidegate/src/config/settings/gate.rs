@@ -3,8 +3,9 @@
 use std::{collections::BTreeMap, net::SocketAddr, num::NonZeroU32, path::PathBuf, time::Duration};
 
 use jiff::SignedDuration;
-use secrecy::SecretString;
-use tidegate_http::{AttemptRate, AttemptSettings, CallerSettings, GateSettings, TlsSettings};
+use tidegate_http::{
+    AttemptRate, AttemptSettings, CallerSettings, GateSettings, Scope, TlsSettings, TokenSettings,
+};
 use tidegate_operations::busy_marker::BusyMarkerSettings;
 use tidegate_orders::{
     limits::{MOST_SUBJECTS, SubjectName},
@@ -12,17 +13,20 @@ use tidegate_orders::{
 };
 use tidegate_worker::WorkerSettings;
 
-use super::{HOUR_MS, admin::token};
+use super::HOUR_MS;
 use crate::config::reader::SettingsReader;
 
 /// Reads the address, the permitted clients and the rates of the gate.
-pub(super) fn read(reader: &mut SettingsReader<'_>, worker: &WorkerSettings) -> GateSettings {
-    let token = token(reader, "gate.token");
+pub(super) fn read(
+    reader: &mut SettingsReader<'_>,
+    worker: &WorkerSettings,
+    tokens: &TokenSettings,
+) -> GateSettings {
     let tls = tls(reader);
-    let knows_callers = !token.is_empty() || tls.as_ref().is_some_and(|tls| tls.client_authorities.is_some());
+    let knows_callers =
+        tokens.has(Scope::Order) || tls.as_ref().is_some_and(|tls| tls.client_authorities.is_some());
     GateSettings {
         listen: listen(reader, knows_callers),
-        token: Some(token).filter(|token| !token.is_empty()).map(SecretString::from),
         connections: reader.number("gate.connections", 1..=1_000_000),
         read_within: reader.millis("gate.read_ms", 100..=60_000),
         leave_for: leave_for(reader, worker),
@@ -43,8 +47,8 @@ fn listen(reader: &mut SettingsReader<'_>, knows_callers: bool) -> SocketAddr {
     if !listen.ip().to_canonical().is_loopback() && !knows_callers {
         reader.wrong(
             "gate.listen",
-            "is not a loopback address, so clients need a secret: set gate.token (TIDEGATE_GATE_TOKEN), for example \
-             to the output of `openssl rand -hex 32`, or set gate.tls_client_ca; or listen on 127.0.0.1",
+            "is not a loopback address, so clients need a secret: add a token with the scope `order` to [[tokens]] \
+             (TIDEGATE_TOKENS), or set gate.tls_client_ca; or listen on 127.0.0.1",
         );
     }
     listen
