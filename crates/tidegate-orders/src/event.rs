@@ -58,6 +58,21 @@ pub enum EventKind {
     Expired,
 }
 
+/// An event that is to be appended to the stream, with the W3C trace context of its sender.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewEvent {
+    /// The event.
+    pub event: Event,
+    /// The trace context of the sender. `None` if the sender has none.
+    pub traceparent: Option<String>,
+}
+
+impl From<Event> for NewEvent {
+    fn from(event: Event) -> Self {
+        Self { event, traceparent: None }
+    }
+}
+
 impl Event {
     pub(crate) fn subject(&self) -> OrderIdentity {
         (self.order, self.user, self.voucher)

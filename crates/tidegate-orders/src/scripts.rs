@@ -12,6 +12,7 @@ mod admissions;
 mod batched_admission;
 mod batcher;
 mod confirmed;
+mod event_appends;
 mod idempotency;
 mod journals;
 mod limited;
@@ -35,6 +36,7 @@ use tidegate_stream::readable;
 pub(crate) use self::scan::scan_keys;
 pub use self::{
     admissions::Admissions,
+    event_appends::EventAppends,
     idempotency::{BadIdempotencyKey, IdempotencyKey, KEY_KEPT},
     journals::{Journals, SumCheck},
     redis_store::RedisStore,

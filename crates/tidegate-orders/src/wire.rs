@@ -13,6 +13,7 @@ use crate::{
     order::{BadNumber, Order, OrderId, Quantity, Slot, UserId, Uses, VoucherId},
     traceparent::Traceparent,
 };
+pub(crate) use event::new_event_fields;
 pub use event::{event_fields, order_of_event, reference_of_event};
 pub use result::result_fields;
 

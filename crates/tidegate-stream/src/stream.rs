@@ -7,11 +7,12 @@ use std::{borrow::Cow, collections::HashMap, fmt::Write, iter, sync::Arc, time::
 
 use fred::{
     bytes::Bytes,
-    clients::Pool,
+    clients::{Client, Pool},
     error::Error,
     interfaces::{ClientLike, StreamsInterface},
     types::{ClusterHash, CustomCommand, Key, Value, config::Options},
 };
+use futures_util::future::join_all;
 
 pub(crate) use self::pending::{Fetch, KEEPALIVE_PAGE, MOST_FETCHED};
 pub use self::reader::Reader;
@@ -244,12 +245,30 @@ impl Stream {
     /// When Redis refuses the entry, or does not answer: then it may be in the stream or not. It is sent once, because
     /// a second sending could append it twice.
     pub async fn append(&self, fields: &[(&str, Cow<'_, str>)]) -> Result<EntryId, StreamError> {
+        self.append_over(self.pool.next(), fields).await
+    }
+
+    /// Appends several entries over one connection, in their order, without waiting between them. Returns for each entry
+    /// what [`Stream::append`] returns.
+    pub async fn append_all(
+        &self,
+        entries: &[Vec<(&str, Cow<'_, str>)>],
+    ) -> Vec<Result<EntryId, StreamError>> {
+        let connection = self.pool.next();
+        join_all(entries.iter().map(|fields| self.append_over(connection, fields))).await
+    }
+
+    async fn append_over(
+        &self,
+        connection: &Client,
+        fields: &[(&str, Cow<'_, str>)],
+    ) -> Result<EntryId, StreamError> {
         let command = CustomCommand::new_static("XADD", ClusterHash::FirstKey, false);
         let mut args: Vec<Value> = vec![self.names.stream.as_str().into(), "*".into()];
         args.extend(fields.iter().flat_map(|(name, value)| [Value::from(*name), value.as_ref().into()]));
         let options = Options { max_attempts: SENT_ONCE, ..Default::default() };
         let reply: Value =
-            self.pool.next().with_options(&options).custom(command, args).await.map_err(RedisError::new)?;
+            connection.with_options(&options).custom(command, args).await.map_err(RedisError::new)?;
         let id = reply.as_str().and_then(|id| id.parse().ok());
         Ok(id.ok_or_else(|| bad_reply("the id of an entry", &reply))?)
     }

@@ -10,14 +10,14 @@ use std::{
 };
 
 use anyhow::Context;
-use futures_util::future::join_all;
 use sqlx::{MySqlConnection, MySqlPool};
 use tidegate_orders::{
     Event, EventKind, OrderId, RedisStore, RestoreCounter, RestoreState,
+    event::NewEvent,
+    scripts::ScriptError,
     unpaid_orders::{self, Assigned, UnpaidOrder},
-    wire::event_fields,
 };
-use tidegate_stream::{EntryId, Stream, StreamInspector};
+use tidegate_stream::{EntryId, StreamInspector};
 use tokio::time::Instant;
 
 use super::unread_events::UnreadEvents;
@@ -59,7 +59,6 @@ pub enum SweepResult {
 pub struct Sweeper {
     redis: RedisStore,
     mysql: MySqlPool,
-    stream: Stream,
     inspector: StreamInspector,
     counter: RestoreCounter,
     unread: UnreadEvents,
@@ -74,7 +73,6 @@ impl Sweeper {
     #[must_use]
     pub fn new(settings: &SystemSettings, redis: RedisStore, mysql: MySqlPool) -> Self {
         Self {
-            stream: Stream::new(&redis, redis.inspector().names().clone()),
             inspector: redis.inspector().clone(),
             counter: RestoreCounter::new(redis.clone()),
             redis,
@@ -152,11 +150,10 @@ impl Sweeper {
         session: &mut MySqlConnection,
         due: &[UnpaidOrder],
     ) -> anyhow::Result<SweepResult> {
-        let appended = join_all(due.iter().map(async |order| {
-            let event = expired(order);
-            self.stream.append(&event_fields(&event)).await.map(|entry| (order.order, entry))
-        }));
-        let (appended, failed): (Vec<_>, Vec<_>) = appended.await.into_iter().partition(Result::is_ok);
+        let events: Vec<NewEvent> = due.iter().map(|order| expired(order).into()).collect();
+        let appended = self.redis.events().append(&events).await;
+        let appended = due.iter().zip(appended).map(|(due, appended)| Ok((due.order, appended?)));
+        let (appended, failed): (Vec<_>, Vec<Result<_, ScriptError>>) = appended.partition(Result::is_ok);
         let appended: Vec<(OrderId, EntryId)> = appended.into_iter().flatten().collect();
         let orders: Vec<OrderId> = appended.iter().map(|(order, _)| *order).collect();
         if let Some(last) = appended.iter().map(|(_, entry)| *entry).max() {
@@ -166,7 +163,8 @@ impl Sweeper {
         let put_off = unpaid_orders::ask_again(session, &orders, ASK_AGAIN).await;
         put_off.context("Failed to store in MySQL the orders whose `expired` events were appended")?;
         if let Some(Err(error)) = failed.into_iter().next() {
-            return Err(error).with_context(|| format!("Failed to append to {}", self.stream.names().stream));
+            let stream = &self.inspector.names().stream;
+            return Err(error).with_context(|| format!("Failed to append to {stream}"));
         }
         Ok(SweepResult::Appended(orders.len()))
     }

@@ -3,16 +3,15 @@
 use std::{collections::HashMap, time::Duration};
 
 use anyhow::Context;
-use futures_util::future::join_all;
 use sqlx::MySqlPool;
 use tidegate_compare::Job;
 use tidegate_orders::{
     OrderId, Records, RedisStore,
-    event::{Event, History},
+    event::{Event, History, NewEvent},
     records::EventRow,
-    wire::event_fields,
+    scripts::ScriptError,
 };
-use tidegate_stream::{EntryId, RedisErrorKind, Stream, StreamError};
+use tidegate_stream::EntryId;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{SentEvent, SentEventOutcome};
@@ -27,7 +26,6 @@ pub(crate) struct EventSender<'a> {
     settings: &'a SystemSettings,
     redis: RedisStore,
     mysql: MySqlPool,
-    stream: Stream,
 }
 
 impl<'a> EventSender<'a> {
@@ -40,8 +38,7 @@ impl<'a> EventSender<'a> {
         let settings = stores.settings();
         let (redis, mysql) = tokio::try_join!(connect::redis_in_order(settings), stores.mysql())?;
         let mysql = mysql.clone();
-        let stream = Stream::new(redis.pool().clone(), redis.inspector().names().clone());
-        Ok(Self { settings, redis, mysql, stream })
+        Ok(Self { settings, redis, mysql })
     }
 
     /// Returns the timeout of a MySQL statement.
@@ -73,13 +70,13 @@ impl<'a> EventSender<'a> {
     pub(crate) async fn append(&self, events: &[&Event], sent: &mut [SentEvent]) -> anyhow::Result<()> {
         // If the caller cancels this future at once, it is unknown whether the events are in the stream.
         sent.iter_mut().for_each(|sent| sent.fate = SentEventOutcome::Unknown);
-        let appended = events.iter().map(async |event| self.stream.append(&event_fields(event)).await);
+        let events: Vec<NewEvent> = events.iter().map(|event| Event::clone(event).into()).collect();
         let mut first_error = None;
-        for (sent, appended) in sent.iter_mut().zip(join_all(appended).await) {
+        for (sent, appended) in sent.iter_mut().zip(self.redis.events().append(&events).await) {
             match appended {
                 Ok(entry) => (sent.fate, sent.entry) = (SentEventOutcome::NotRecorded, Some(entry)),
                 Err(error) => {
-                    if is_refused(&error) {
+                    if matches!(error, ScriptError::Refused(_)) {
                         sent.fate = SentEventOutcome::NotAppended;
                     }
                     first_error.get_or_insert(error);
@@ -89,7 +86,8 @@ impl<'a> EventSender<'a> {
         match first_error {
             None => Ok(()),
             Some(error) => {
-                Err(error).with_context(|| format!("Failed to append to {}", self.stream.names().stream))
+                let stream = &self.redis.inspector().names().stream;
+                Err(error).with_context(|| format!("Failed to append to {stream}"))
             }
         }
     }
@@ -153,9 +151,4 @@ impl<'a> EventSender<'a> {
 
 fn not_recorded(sent: &[SentEvent]) -> impl Iterator<Item = &SentEvent> {
     sent.iter().filter(|sent| sent.fate == SentEventOutcome::NotRecorded)
-}
-
-/// Returns whether Redis answered and refused the event.
-fn is_refused(error: &StreamError) -> bool {
-    matches!(error, StreamError::Redis(error) if error.kind() == RedisErrorKind::Other)
 }

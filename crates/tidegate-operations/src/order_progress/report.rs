@@ -7,6 +7,7 @@ use tidegate_orders::{
     order_state::{row_fact, was_cancelled},
     records::{EntryContent, RefusalRow},
 };
+use tidegate_stream::EntryId;
 
 use super::{QueueEstimate, WatchedOrder};
 use crate::order_show::{OrderQuery, OrderRecords};
@@ -60,6 +61,8 @@ pub struct ProgressEvent {
     pub reason: Option<EventText>,
     /// The time when a worker recorded the event, in Unix milliseconds.
     pub at_ms: Option<i64>,
+    /// The id of the stream entry that brought the event.
+    pub entry: EntryId,
 }
 
 /// A payment that has to be refunded.
@@ -120,6 +123,28 @@ impl OrderProgress {
         Self::of(&WatchedOrder::new(order, None), Found::default())
     }
 
+    /// Returns the outcome of the event that this entry brought, as its sender is told. None: no worker has recorded the
+    /// event yet. If the event repeats an earlier one with the same `ref`, the outcome is that of the earlier event,
+    /// but a payment that was refunded since is `unchanged`: nobody must refund it twice.
+    #[must_use]
+    pub fn outcome_of(&self, entry: EntryId) -> Option<EventOutcome> {
+        let event = self.events.iter().find(|event| event.entry == entry)?;
+        let is_repeated = |earlier: &&ProgressEvent| {
+            earlier.step < event.step
+                && (earlier.event, &earlier.reference) == (event.event, &event.reference)
+                && matches!(earlier.outcome, EventOutcome::Applied | EventOutcome::RefundDue)
+        };
+        let repeats = event.outcome == EventOutcome::Unchanged && event.reference.is_some();
+        let earlier = self.events.iter().filter(|_| repeats).find(is_repeated);
+        Some(match earlier.map(|earlier| (earlier.outcome, earlier.step)) {
+            Some((EventOutcome::RefundDue, step)) if self.refunds_due.iter().all(|due| due.step != step) => {
+                EventOutcome::Unchanged
+            }
+            Some((outcome, _)) => outcome,
+            None => event.outcome,
+        })
+    }
+
     /// Returns whether the order can no longer change, and no payment of the order still has to be refunded.
     #[must_use]
     pub fn is_final(&self) -> bool {
@@ -139,7 +164,7 @@ impl ProgressEvent {
         let PastEvent { reference, payment, reason, .. } = past.clone();
         let (step, event, outcome) = (past.number, past.kind, past.outcome);
         let at_ms = history.recorded_ms.get(&step).copied();
-        Self { step, event, outcome, reference, payment, reason, at_ms }
+        Self { step, event, outcome, reference, payment, reason, at_ms, entry: past.entry }
     }
 }
 

@@ -6,14 +6,14 @@
 
 use std::{sync::Arc, time::Instant};
 
-use fred::clients::Pool;
-use tidegate_stream::{Confirmation, Script};
+use tidegate_stream::Script;
 
 use super::{
     Admission, AdmitReply, IdempotencyKey, ScriptError, SoldOut,
     access::RedisAccess,
     batched_admission::BatchedAdmission,
     batcher::AdmitResult,
+    confirmed::ConfirmedCalls,
     idempotency::{Decided, RequestKey},
     limited::LimitedCalls,
 };
@@ -38,9 +38,9 @@ impl Admissions {
     }
 
     /// As [`super::RedisStore::confirmed`].
-    pub(super) fn confirmed(self, confirmation: Confirmation, connections: Vec<Pool>) -> Self {
+    pub(super) fn confirmed(self, confirmed: Arc<ConfirmedCalls>) -> Self {
         let calls = BatchedAdmission::new(self.access.clone(), Arc::clone(&self.limited));
-        Self { calls: Arc::new(calls.confirmed(confirmation, connections)), ..self }
+        Self { calls: Arc::new(calls.confirmed(confirmed)), ..self }
     }
 
     /// As [`super::RedisStore::with_sold_out`].

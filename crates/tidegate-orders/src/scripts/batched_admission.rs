@@ -9,7 +9,7 @@ use fred::{
     types::{Key, Value},
 };
 use futures_util::future::{join, join_all};
-use tidegate_stream::{Confirmation, Script};
+use tidegate_stream::Script;
 use tokio::runtime::Handle;
 
 use super::{
@@ -36,7 +36,7 @@ const MOST_CHANGES: usize = 3;
 pub(super) struct BatchedAdmission {
     access: RedisAccess,
     batcher: Batcher,
-    confirmed: Option<ConfirmedCalls>,
+    confirmed: Option<Arc<ConfirmedCalls>>,
     limited: Arc<LimitedCalls>,
     admit: AdmitScript,
     admit_many: Script,
@@ -60,8 +60,8 @@ impl BatchedAdmission {
     }
 
     /// As [`super::RedisStore::confirmed`].
-    pub(super) fn confirmed(self, confirmation: Confirmation, connections: Vec<Pool>) -> Self {
-        Self { confirmed: Some(ConfirmedCalls::new(confirmation, connections)), ..self }
+    pub(super) fn confirmed(self, confirmed: Arc<ConfirmedCalls>) -> Self {
+        Self { confirmed: Some(confirmed), ..self }
     }
 
     /// Sends a request alone while few other requests arrive, and together with them in a rush. There is no script for

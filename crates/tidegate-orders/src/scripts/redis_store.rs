@@ -6,8 +6,8 @@ use fred::clients::Pool;
 use tidegate_stream::{Confirmation, RedisPool, StreamInspector, StreamNames};
 
 use super::{
-    Admissions, Journals, Releases, Repairs, SaleLimits, Sales, SoldOut, StagedSales, access::RedisAccess,
-    limited::LimitedCalls,
+    Admissions, EventAppends, Journals, Releases, Repairs, SaleLimits, Sales, SoldOut, StagedSales,
+    access::RedisAccess, confirmed::ConfirmedCalls, limited::LimitedCalls,
 };
 use crate::{
     keys::{KeyTemplates, Keys},
@@ -25,6 +25,7 @@ pub struct RedisStore {
 struct Doors {
     inspector: StreamInspector,
     admissions: Admissions,
+    events: EventAppends,
     releases: Releases,
     sales: Sales,
     limits: SaleLimits,
@@ -43,6 +44,7 @@ impl RedisStore {
         // Admissions and releases share what is known of limits.
         let limited = Arc::new(LimitedCalls::new(access.clone()));
         let doors = Doors {
+            events: EventAppends::new(&access, names.clone()),
             inspector: StreamInspector::new(pool, names),
             admissions: Admissions::new(&access, Arc::clone(&limited)),
             releases: Releases::new(&access, limited),
@@ -64,8 +66,8 @@ impl RedisStore {
         Self::new(pool, keys, names)
     }
 
-    /// Returns a copy in which each new order waits until enough replicas have the order. If the replicas do not get
-    /// the order in time, the caller gets [`ScriptError::Unconfirmed`](super::ScriptError::Unconfirmed). A refusal is
+    /// Returns a copy in which each new order and each event waits until enough replicas have it. If the replicas do not
+    /// get it in time, the caller gets [`ScriptError::Unconfirmed`](super::ScriptError::Unconfirmed). A refusal is
     /// returned at once.
     ///
     /// Each of `connections` is a pool of one connection to the master of this Redis, which no other code uses. As many
@@ -73,7 +75,9 @@ impl RedisStore {
     #[must_use]
     pub fn confirmed(mut self, confirmation: Confirmation, connections: Vec<Pool>) -> Self {
         let doors = Arc::make_mut(&mut self.doors);
-        doors.admissions = doors.admissions.clone().confirmed(confirmation, connections);
+        let calls = Arc::new(ConfirmedCalls::new(confirmation, connections));
+        doors.events = doors.events.clone().confirmed(Arc::clone(&calls));
+        doors.admissions = doors.admissions.clone().confirmed(calls);
         self
     }
 
@@ -115,6 +119,12 @@ impl RedisStore {
     #[must_use]
     pub fn admissions(&self) -> &Admissions {
         &self.doors.admissions
+    }
+
+    /// Returns access to the appending of events to the stream.
+    #[must_use]
+    pub fn events(&self) -> &EventAppends {
+        &self.doors.events
     }
 
     /// Returns access to the scripts that release orders, so that units return to the stock and users may buy again.

@@ -5,9 +5,9 @@ use std::borrow::Cow;
 
 use tidegate_stream::Entry;
 
-use super::{EVENT, Field, Parse, USER_ID, VOUCHER_ID, WireError, first, only, parsed, shown};
+use super::{EVENT, Field, Parse, TRACEPARENT, USER_ID, VOUCHER_ID, WireError, first, only, parsed, shown};
 use crate::{
-    event::{Event, EventKind, EventText},
+    event::{Event, EventKind, EventText, NewEvent},
     order::{OrderId, UserId, VoucherId},
 };
 
@@ -63,6 +63,13 @@ pub fn event_fields(event: &Event) -> Vec<(&'static str, Cow<'_, str>)> {
     ];
     let texts = [(REFERENCE, &event.reference), (PAYMENT, &event.payment), (REASON, &event.reason)];
     fields.extend(texts.into_iter().filter_map(|(name, text)| Some((name, text.as_ref()?.as_str().into()))));
+    fields
+}
+
+/// The fields of the entry for an event, with the trace context of its sender.
+pub(crate) fn new_event_fields(new: &NewEvent) -> Vec<(&'static str, Cow<'_, str>)> {
+    let mut fields = event_fields(&new.event);
+    fields.extend(new.traceparent.as_ref().map(|context| (TRACEPARENT, context.as_str().into())));
     fields
 }
 
