@@ -3,6 +3,7 @@
 mod beside_worker;
 mod callers;
 mod connections;
+mod events;
 mod http_rules;
 mod keys;
 mod looks;

@@ -12,6 +12,8 @@ mod attempts;
 mod body;
 mod caller;
 mod counters;
+mod event_reports;
+mod event_request;
 mod following;
 mod forgotten_orders;
 mod gates;

@@ -109,6 +109,28 @@ impl OrderPages {
         Ok(answer(status, JSON, event_stream::json(&progress)))
     }
 
+    /// Waits until `found` finds something in the progress of an order, at most for the time `within`. While a store does
+    /// not answer, the wait goes on.
+    pub async fn wait_until<T>(
+        &self,
+        asked: Asked,
+        within: Duration,
+        mut found: impl FnMut(&OrderProgress) -> Option<T>,
+    ) -> Option<T> {
+        let mut told = self.watch.ask(asked);
+        let looking = async {
+            loop {
+                if let LastProgress::Is(progress) = &*told.borrow_and_update()
+                    && let Some(what) = found(progress)
+                {
+                    return Some(what);
+                }
+                told.changed().await.ok()?;
+            }
+        };
+        timeout(within, looking).await.ok().flatten()
+    }
+
     /// Answers with the events of an order. If a client connects again after it has received the final state, it gets
     /// the status 204, which tells an `EventSource` to stop reconnecting.
     fn events(

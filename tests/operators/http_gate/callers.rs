@@ -132,6 +132,16 @@ async fn a_user_behind_a_proxy_sees_no_order_of_another_user() {
         assert_eq!(kind(&look(PROXY, path, &[]).await), (403, "no-user"));
         assert_eq!(kind(&look(STRANGER, path, &[("X-User-Id", "42")]).await), (403, "not-a-proxy"));
     }
+    let payment = json!({ "event": "paid", "ref": "p", "voucherId": "7", "userId": "42" }).to_string();
+    for path in [events.split('?').next().unwrap(), "/events"] {
+        let forged = [JSON, ("X-User-Id", "42")];
+        let forged = ask_on(scene.connect(PROXY).await, Method::POST, path, &forged, &payment).await;
+        assert_eq!(
+            kind(&forged.expect("an answer")),
+            (403, "not-for-users"),
+            "no user says that it has paid"
+        );
+    }
     scene.end().await;
 }
 

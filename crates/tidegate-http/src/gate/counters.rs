@@ -29,6 +29,8 @@ const OTHER: &str = "other";
 pub struct GateCounters {
     admitted: [AtomicU64; AdmissionAttempt::ALL.len()],
     problems: [AtomicU64; ProblemKind::ALL.len()],
+    /// The numbers of accepted events, and of refused ones by their problem.
+    events: (AtomicU64, [AtomicU64; ProblemKind::ALL.len()]),
     by_limit: Mutex<BTreeMap<String, u64>>,
     connections: AtomicU64,
     times: Histogram,
@@ -39,6 +41,7 @@ impl Default for GateCounters {
         Self {
             admitted: [const { AtomicU64::new(0) }; _],
             problems: [const { AtomicU64::new(0) }; _],
+            events: (AtomicU64::new(0), [const { AtomicU64::new(0) }; _]),
             by_limit: Mutex::default(),
             connections: AtomicU64::new(0),
             times: Histogram::of_times(),
@@ -58,14 +61,20 @@ impl GateCounters {
 
     /// Counts a request that the gate refused at once, without measuring its duration.
     pub fn refused(&self, problem: &Problem) {
-        if let Some(at) = ProblemKind::ALL.iter().position(|kind| *kind == problem.kind) {
-            self.problems[at].fetch_add(1, Relaxed);
-        }
+        count(&self.problems, problem);
         let Some(limit) = problem.members.get("limit").and_then(Value::as_str) else { return };
         let mut by_limit = self.by_limit.lock().unwrap_or_else(PoisonError::into_inner);
         let is_new = !by_limit.contains_key(limit);
         let name = if is_new && by_limit.len() >= MOST_LIMITS { OTHER } else { limit };
         *by_limit.entry(name.to_owned()).or_default() += 1;
+    }
+
+    /// Counts an event that was reported, with the problem in its answer. None: the event is accepted.
+    pub fn event(&self, problem: Option<&Problem>) {
+        match problem {
+            None => _ = self.events.0.fetch_add(1, Relaxed),
+            Some(problem) => count(&self.events.1, problem),
+        }
     }
 
     /// Counts a client connection that was opened.
@@ -87,11 +96,22 @@ impl GateCounters {
             .chain(ProblemKind::ALL.iter().map(|kind| kind.slug()));
         let outcomes = words.zip(admitted.into_iter().chain(problems));
         families.each(&catalog::GATE_REQUESTS, outcomes.map(|(word, count)| ([word], number(count))));
+        let refused = counts(&self.events.1);
+        let refused = ProblemKind::ALL.iter().zip(refused).filter(|(_, count)| *count > 0);
+        let accepted = ("accepted", self.events.0.load(Relaxed));
+        let events = [accepted].into_iter().chain(refused.map(|(kind, count)| (kind.slug(), count)));
+        families.each(&catalog::GATE_EVENTS, events.map(|(word, count)| ([word], number(count))));
         let by_limit = self.by_limit.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let by_limit = by_limit.iter().map(|(limit, count)| ([limit.as_str()], number(*count)));
         families.each(&catalog::GATE_LIMIT_REFUSALS, by_limit);
         families.one(&catalog::GATE_CONNECTIONS, number(self.connections.load(Relaxed)));
         families.histograms(&catalog::GATE_DURATION, 1e6, [([], self.times.spread())]);
+    }
+}
+
+fn count(problems: &[AtomicU64; ProblemKind::ALL.len()], problem: &Problem) {
+    if let Some(at) = ProblemKind::ALL.iter().position(|kind| *kind == problem.kind) {
+        problems[at].fetch_add(1, Relaxed);
     }
 }
 

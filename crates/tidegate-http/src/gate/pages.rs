@@ -7,8 +7,8 @@ use hyper::{
     body::{Bytes, Incoming},
     header::{ACCEPT_ENCODING, ALLOW, HeaderValue, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE},
 };
-use serde_json::json;
-use tidegate_orders::{Quantity, Subjects, scripts::IdempotencyKey};
+use serde_json::{Value, json};
+use tidegate_orders::{OrderId, Quantity, Subjects, event::NewEvent, scripts::IdempotencyKey};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -17,6 +17,8 @@ use super::{
     body,
     caller::Caller,
     counters::GateCounters,
+    event_reports::{EventReports, Reported, preferred_wait},
+    event_request,
     following::Following,
     openapi,
     ordering::Attributes,
@@ -38,6 +40,9 @@ use crate::{
 
 /// The largest body of a request, in bytes.
 const BODY_BYTES: usize = 16 << 10;
+/// The largest body of a request with many events, in bytes.
+const EVENTS_BODY_BYTES: usize = 1 << 20;
+const JSON_LINES: &str = "application/jsonl";
 
 /// The time for which the gate reuses the last result of whether Redis answers.
 const READY_FRESH_FOR: Duration = Duration::from_secs(1);
@@ -54,6 +59,7 @@ pub struct GatePages {
     document: Bytes,
     redis_answers: Cached<bool>,
     attempts: Attempts,
+    events: EventReports,
     settings: GateSettings,
     tokens: Arc<Tokens>,
     stop: CancellationToken,
@@ -69,8 +75,10 @@ impl GatePages {
         let logins = settings.tutorial_login.as_deref().map(Logins::new);
         let (counters, document) = (GateCounters::default(), openapi::document(&settings.callers).into());
         let (attempts, redis_answers) = (Attempts::new(&settings.attempts), Cached::new(READY_FRESH_FOR));
+        let events = EventReports::new(refusals.clone());
         Self {
             following,
+            events,
             refusals,
             logins,
             counters,
@@ -139,11 +147,51 @@ impl GatePages {
             Route::PlaceOrderOfTutorial => {
                 self.order_of_tutorial(request.uri().path(), request.headers()).await
             }
+            Route::PostEvent(order) => {
+                let answered = self.post_event(order, request, caller).await;
+                self.counters.event(answered.as_ref().err());
+                answered
+                    .map_or_else(|told| problem(&told), |(reported, wait)| event_accepted(&reported, wait))
+            }
+            Route::PostEvents => match self.post_events(request, caller).await {
+                Ok(lines) => answer(StatusCode::OK, JSON_LINES, lines),
+                Err(told) => {
+                    self.counters.event(Some(&told));
+                    problem(&told)
+                }
+            },
             Route::Order(order) => {
                 let shown = self.order_page(order, &request, caller).await;
                 shown.unwrap_or_else(|told| problem(&told))
             }
         }
+    }
+
+    async fn post_event(
+        &self,
+        order: &str,
+        request: Request<Incoming>,
+        caller: &Caller,
+    ) -> Result<(Reported, Duration), Problem> {
+        no_user(caller)?;
+        let order = order.parse::<OrderId>();
+        let order =
+            order.map_err(|error| ProblemKind::BadQuestion.because(format!("the order id {error}")))?;
+        let wait = preferred_wait(request.headers());
+        let traceparent = traceparent(request.headers());
+        let body = body::read(request, &[JSON], BODY_BYTES, self.settings.read_within).await?;
+        let event = event_request::read(&body, Some(order))?;
+        let generation = self.following.admitting()?;
+        Ok((self.events.report(&generation, NewEvent { event, traceparent }, wait).await?, wait))
+    }
+
+    async fn post_events(&self, request: Request<Incoming>, caller: &Caller) -> Result<String, Problem> {
+        no_user(caller)?;
+        let traceparent = traceparent(request.headers());
+        let types = [JSON_LINES, "application/x-ndjson"];
+        let body = body::read(request, &types, EVENTS_BODY_BYTES, self.settings.read_within).await?;
+        let generation = self.following.admitting()?;
+        self.events.report_lines(&generation, &body, (traceparent, &self.counters)).await
     }
 
     async fn order_page(
@@ -244,7 +292,7 @@ impl GatePages {
 
 /// Reads the attributes of a request from its headers.
 fn attributes(headers: &HeaderMap) -> Result<Attributes, Problem> {
-    let traceparent = headers.get("traceparent").and_then(|value| value.to_str().ok()).map(str::to_owned);
+    let traceparent = traceparent(headers);
     let mut keys = headers.get_all(IDEMPOTENCY_KEY).into_iter();
     let key = keys.next().map(|key| IdempotencyKey::parse(key.as_bytes())).transpose();
     match (key, keys.next()) {
@@ -252,6 +300,33 @@ fn attributes(headers: &HeaderMap) -> Result<Attributes, Problem> {
         (Err(why), _) => Err(ProblemKind::BadInput.because(format!("Idempotency-Key {why}"))),
         (_, Some(_)) => Err(ProblemKind::BadInput.because("the header Idempotency-Key is repeated")),
     }
+}
+
+fn traceparent(headers: &HeaderMap) -> Option<String> {
+    headers.get("traceparent").and_then(|value| value.to_str().ok()).map(str::to_owned)
+}
+
+/// Refuses a request that names a user: users must not say that they have paid.
+fn no_user(caller: &Caller) -> Result<(), Problem> {
+    match caller.user()? {
+        Some(_) => Err(ProblemKind::NotForUsers.into()),
+        None => Ok(()),
+    }
+}
+
+/// Answers with an accepted event: 200 if its outcome is known, otherwise 202.
+fn event_accepted(reported: &Reported, wait: Duration) -> Answer {
+    let status = if reported.outcome.is_some() { StatusCode::OK } else { StatusCode::ACCEPTED };
+    let mut accepted = answer(status, JSON, Value::Object(reported.document()).to_string());
+    if let Ok(location) = HeaderValue::try_from(reported.location()) {
+        accepted.headers_mut().insert(LOCATION, location);
+    }
+    if let Ok(applied) = HeaderValue::try_from(format!("wait={}", wait.as_secs()))
+        && !wait.is_zero()
+    {
+        accepted.headers_mut().insert("preference-applied", applied);
+    }
+    accepted
 }
 
 /// Answers with the order and the path of its page. The path names the voucher, because the order id alone does not

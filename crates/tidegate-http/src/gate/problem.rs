@@ -61,6 +61,7 @@ problems! {
     NoToken 401 "no-token" "The token is missing or wrong": "Send the header `Authorization: Bearer TOKEN` with a token from the setting `tokens` of the gate."
     NotAProxy 403 "not-a-proxy" "Only a trusted proxy may name the user in a header": "The request has the header that the setting `gate.user_header` names, but its sender is not in the setting `gate.trusted_proxies`. Remove this header and send `userId`."
     NoScope 403 "no-scope" "The token does not permit this request": "The member `scopes` names the scopes that permit the request. Use another token, or let the operators of the gate add one of these scopes to your token."
+    NotForUsers 403 "not-for-users" "Users may not use this path": "A proxy names the user of this request. Only applications may use this path: send the request to the gate without the proxy."
     NoUser 403 "no-user" "The proxy does not name the user": "A trusted proxy (setting `gate.trusted_proxies`) must send a user id, exactly once, in the header that the setting `gate.user_header` names."
     NoSuchPage 404 "no-such-page" "This path does not exist": "To request an order, send POST /orders."
     NoSuchSale 404 "no-such-sale" "This voucher is not on sale": "Redis holds no stock of the voucher: the voucher was not loaded, or the voucher id is wrong."
@@ -76,7 +77,7 @@ problems! {
     IdTaken 409 "id-taken" "The order id belongs to another user's order": "Send the request without `orderId`, and the gate creates an order id. If the request already had no `orderId`, an order id was assigned twice: tell the operators to check the order ids."
     OtherQuantity 409 "other-quantity" "This order was admitted with another quantity": "The quantity of an admitted order cannot change. Send the first quantity again, or send a new order id."
     TooLarge 413 "too-large" "The body is too large": "The member `detail` says how many bytes the body may have."
-    NotJson 415 "not-json" "The content type is not JSON": "Send `Content-Type: application/json`."
+    NotJson 415 "not-json" "The content type is not JSON": "Send `Content-Type: application/json`, or `application/jsonl` for many events."
     UnknownEncoding 415 "unknown-encoding" "The gate does not support the encoding of the body": "Send the body uncompressed and without the header `Content-Encoding`."
     BadInput 422 "bad-input" "The request has invalid values": "The member `errors` lists each invalid member of the body as a JSON pointer, with a reason. If a header is invalid, the member `detail` has the reason."
     MissingSubject 422 "missing-subject" "The request lacks a subject that a limit needs": "A limit counts orders by this subject, such as a device or an address. The member `subject` names the subject. Send its value in `subjects`."
@@ -89,7 +90,7 @@ problems! {
     RedisRefused 503 "redis-refused" "Redis refused the order": "Redis did not admit the order. The log of the gate has the reason: ask the operators of the sale."
     TooManyQuestions 503 "too-many-questions" "Too many requests for the state of orders": "Too many clients wait for the state of their orders at the same time. Redis and MySQL may work well. Send the request again after the time in the header `Retry-After` (seconds)."
     StoresAway 503 "stores-away" "The gate cannot look up the order now": "The member `detail` says which store failed, and why. Send the request again later."
-    Unsure 504 "unsure" "The gate does not know whether Redis admitted the order": "If the request has an Idempotency-Key, send it again with the same key. Otherwise send it again with the `orderId` of this answer. Redis admits the order only once."
+    Unsure 504 "unsure" "The gate does not know whether Redis has the order or the event": "Send an order again with the same Idempotency-Key, or with the `orderId` of this answer: Redis admits the order only once. Send an event again as it was: the same event again changes nothing."
 }
 
 /// A problem (RFC 9457) that the gate sends as the answer to a request.
@@ -167,13 +168,18 @@ impl Problem {
 
     /// The problem as JSON of the type `application/problem+json`.
     pub(super) fn document(&self) -> String {
+        Value::Object(self.members_of_document()).to_string()
+    }
+
+    /// The members of the problem document.
+    pub(super) fn members_of_document(&self) -> Map<String, Value> {
         let mut document = Map::new();
         document.insert("type".to_owned(), format!("/problems/{}", self.kind.slug()).into());
         document.insert("title".to_owned(), self.kind.title().into());
         document.insert("status".to_owned(), self.kind.status().into());
         document.extend(self.detail.iter().map(|detail| ("detail".to_owned(), detail.as_str().into())));
         document.extend(self.members.clone());
-        Value::Object(document).to_string()
+        document
     }
 }
 

@@ -24,6 +24,10 @@ pub enum Route<'a> {
     PlaceOrderOfTutorial,
     /// The state of the order with this path below `/orders/`, as a page or as server-sent events.
     Order(&'a str),
+    /// The report of an event of the order with this id.
+    PostEvent(&'a str),
+    /// The report of many events, one in each line.
+    PostEvents,
 }
 
 /// The reason why a request means no page.
@@ -50,11 +54,14 @@ impl<'a> Route<'a> {
             "/openapi.json" => (Some(Self::OpenApi), None),
             "/metrics" => (Some(Self::Metrics), None),
             "/orders" => (None, Some(Self::PlaceOrder)),
+            "/events" => (None, Some(Self::PostEvents)),
             path if has_tutorial && path.starts_with(tutorial::PATH) => {
                 (None, Some(Self::PlaceOrderOfTutorial))
             }
             path => match (path.strip_prefix("/orders/"), path.strip_prefix("/problems/")) {
-                (Some(order), _) => (Some(Self::Order(order)), None),
+                (Some(order), _) => {
+                    (Some(Self::Order(order)), order.strip_suffix("/events").map(Self::PostEvent))
+                }
                 (_, Some(slug)) => (Some(Self::ProblemPage(slug)), None),
                 _ => return Err(NoRoute::NoSuchPage),
             },
@@ -75,6 +82,7 @@ impl<'a> Route<'a> {
     pub const fn scopes(self) -> Option<&'static [Scope]> {
         match self {
             Self::PlaceOrder => Some(&[Scope::Order]),
+            Self::PostEvent(_) | Self::PostEvents => Some(&[Scope::Event]),
             Self::Order(_) => Some(LOOK),
             Self::Metrics => Some(&[Scope::Read]),
             // The tutorial's login takes the place of a token.
@@ -110,6 +118,8 @@ mod tests {
         assert_eq!(route(Method::POST, "/orders"), Ok(Route::PlaceOrder));
         assert_eq!(route(Method::PUT, "/orders/7"), Err(NoRoute::WrongMethod("GET, HEAD")));
         assert_eq!(route(Method::GET, "/orders/7/events"), Ok(Route::Order("7/events")));
+        assert_eq!(route(Method::POST, "/orders/7/events"), Ok(Route::PostEvent("7")));
+        assert_eq!(route(Method::PUT, "/orders/7/events"), Err(NoRoute::WrongMethod("GET, HEAD, POST")));
         assert_eq!(route(Method::GET, "/"), Err(NoRoute::NoSuchPage));
         let tutorial = "/voucher-order/seckill/7";
         assert_eq!(route(Method::POST, tutorial), Err(NoRoute::NoSuchPage));

@@ -177,6 +177,8 @@ catalog! {
         "Always 1. The labels have the version of Tidegate and the name of the gate."
     GATE_REQUESTS: Counter "tidegate_gate_requests_total" ["outcome"]
         "Answered requests for an order, by outcome: admitted, admitted_before, or the name of the problem in the answer (such as sold-out)."
+    GATE_EVENTS: Counter "tidegate_gate_events_total" ["outcome"]
+        "Events of orders that clients reported, by outcome: accepted, or the name of the problem in the answer."
     GATE_LIMIT_REFUSALS: Counter "tidegate_gate_limit_refusals_total" ["limit"]
         "Requests that a limit or a rate limit refused, by the name of the limit. After 100 names, the label limit is other."
     GATE_CONNECTIONS: Gauge "tidegate_gate_connections" []

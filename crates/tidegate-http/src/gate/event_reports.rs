@@ -1,0 +1,255 @@
+//! The reports of events, such as payments: one event in a request, or up to a thousand events, one in each line.
+//!
+//! An event is accepted when Redis has its entry. A worker decides later what the event changes, so an event for an order
+//! that nobody knows is accepted, too: a payment always gets a home.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    time::Duration,
+};
+
+use futures_util::future::join_all;
+use hyper::{HeaderMap, body::Bytes};
+use serde_json::{Map, Value, json};
+use tidegate_orders::{
+    Event, OrderId,
+    event::{EventOutcome, NewEvent},
+    scripts::ScriptError,
+};
+use tidegate_stream::EntryId;
+use tokio::sync::Semaphore;
+
+use super::{
+    counters::GateCounters,
+    event_request,
+    following::Generation,
+    gates::PartitionGate,
+    problem::{Problem, ProblemKind},
+    refusals::Refusals,
+};
+
+/// The largest number of events in one request.
+pub const MOST_EVENTS: usize = 1000;
+/// The number of events that are appended at once.
+const PAGE: usize = 100;
+/// The longest time for which a request may wait for the outcome of its event.
+const MOST_WAIT: Duration = Duration::from_secs(30);
+/// The largest number of requests that may wait for the outcomes of their events at the same time. Further requests are
+/// answered without waiting.
+const WAITING: usize = 1024;
+const PREFER: &str = "prefer";
+
+/// An accepted event, with its outcome if the request has waited for it.
+#[derive(Debug)]
+pub struct Reported {
+    pub event: Event,
+    pub entry: EntryId,
+    /// None: no worker has recorded the event yet.
+    pub outcome: Option<EventOutcome>,
+}
+
+impl Reported {
+    /// The path of the page about the order.
+    pub fn location(&self) -> String {
+        format!("/orders/{}?voucher={}", self.event.order, self.event.voucher)
+    }
+
+    /// The accepted event as the members of a JSON object.
+    pub fn document(&self) -> Map<String, Value> {
+        let outcome = match self.outcome {
+            None => "accepted",
+            Some(EventOutcome::Rejected(_)) => "rejected",
+            Some(outcome) => outcome.word(),
+        };
+        let reason = match self.outcome {
+            Some(EventOutcome::Rejected(rejection)) => Some(rejection.word()),
+            _ => None,
+        };
+        let mut document = Map::new();
+        let mut add =
+            |name: &str, value: Option<Value>| document.extend(value.map(|it| (name.to_owned(), it)));
+        add("orderId", Some(self.event.order.to_string().into()));
+        add("event", Some(self.event.kind.word().into()));
+        add("ref", self.event.reference.as_ref().map(|reference| reference.as_str().into()));
+        add("entry", Some(self.entry.to_string().into()));
+        add("outcome", Some(outcome.into()));
+        add("reason", reason.map(Value::from));
+        document
+    }
+}
+
+/// The part of the gate that appends events, and waits for their outcomes.
+#[derive(Debug)]
+pub struct EventReports {
+    refusals: Refusals,
+    waiting: Semaphore,
+}
+
+impl EventReports {
+    pub fn new(refusals: Refusals) -> Self {
+        Self { refusals, waiting: Semaphore::new(WAITING) }
+    }
+
+    /// Appends one event. If `wait` is above zero, waits that long for the outcome.
+    pub async fn report(
+        &self,
+        generation: &Generation,
+        new: NewEvent,
+        wait: Duration,
+    ) -> Result<Reported, Problem> {
+        let event = new.event.clone();
+        let gate = generation.gates.of_voucher(event.voucher).ok_or(ProblemKind::RedisAway)?;
+        let appended = gate.redis.events().append(&[new]).await.pop().ok_or(ProblemKind::Unsure)?;
+        let entry = appended.map_err(|error| self.problem(&event, &error))?;
+        let asked = (event.order, Some(event.voucher));
+        let outcome = match self.waiting.try_acquire() {
+            Ok(_permit) if !wait.is_zero() => {
+                generation.orders.wait_until(asked, wait, |progress| progress.outcome_of(entry)).await
+            }
+            _ => None,
+        };
+        Ok(Reported { event, entry, outcome })
+    }
+
+    /// Appends the events of the lines of a body, and answers each line. Events of one order keep their sequence: after
+    /// an event that was not appended, no later event of this order is appended.
+    ///
+    /// # Errors
+    /// Fails if there are too many lines.
+    pub async fn report_lines(
+        &self,
+        generation: &Generation,
+        body: &Bytes,
+        (traceparent, counters): (Option<String>, &GateCounters),
+    ) -> Result<String, Problem> {
+        let lines = body.split(|byte| *byte == b'\n').enumerate();
+        let lines: Vec<(usize, &[u8])> = lines.filter(|(_, line)| !line.trim_ascii().is_empty()).collect();
+        if lines.len() > MOST_EVENTS {
+            return Err(
+                ProblemKind::TooLarge.because(format!("a request may have at most {MOST_EVENTS} events"))
+            );
+        }
+        let mut answers: BTreeMap<usize, Result<Reported, Problem>> = BTreeMap::new();
+        let mut of_partitions: BTreeMap<usize, (&PartitionGate, Vec<Line>)> = BTreeMap::new();
+        for (number, line) in lines {
+            let place = event_request::read(line, None).map_err(Problem::from).and_then(|event| {
+                let gate = generation.gates.of_voucher(event.voucher).ok_or(ProblemKind::RedisAway)?;
+                Ok((event, gate))
+            });
+            match place {
+                Err(told) => _ = answers.insert(number, Err(told)),
+                Ok((event, gate)) => {
+                    let (_, lines) =
+                        of_partitions.entry(gate.redis.partition().index()).or_insert((gate, Vec::new()));
+                    lines.push(Line { number, new: NewEvent { event, traceparent: traceparent.clone() } });
+                }
+            }
+        }
+        let appending = of_partitions.into_values().map(|(gate, lines)| self.append_lines(gate, lines));
+        answers.extend(join_all(appending).await.into_iter().flatten());
+        answers.values().for_each(|answer| counters.event(answer.as_ref().err()));
+        Ok(answers.iter().map(|(number, answer)| line_of(number + 1, answer)).collect())
+    }
+
+    /// Appends the events of one partition, in pages that have each order at most once.
+    async fn append_lines(
+        &self,
+        gate: &PartitionGate,
+        lines: Vec<Line>,
+    ) -> Vec<(usize, Result<Reported, Problem>)> {
+        let (mut answers, mut failed) = (Vec::new(), HashMap::<OrderId, Problem>::new());
+        let mut lines = lines.into_iter().peekable();
+        let mut redis_is_away = false;
+        while lines.peek().is_some() {
+            let (mut page, mut orders) = (Vec::new(), HashSet::new());
+            while page.len() < PAGE
+                && let Some(line) = lines.next_if(|line| !orders.contains(&line.new.event.order))
+            {
+                let earlier = failed.get(&line.new.event.order).cloned();
+                let told = earlier.or_else(|| redis_is_away.then(|| ProblemKind::RedisAway.into()));
+                match told {
+                    Some(told) => answers.push((line.number, Err(told))),
+                    None => {
+                        orders.insert(line.new.event.order);
+                        page.push(line);
+                    }
+                }
+            }
+            let (numbers, events): (Vec<usize>, Vec<NewEvent>) =
+                page.into_iter().map(|line| (line.number, line.new)).unzip();
+            let appended = gate.redis.events().append(&events).await;
+            redis_is_away |= appended.iter().any(|it| matches!(it, Err(ScriptError::Unreachable(_))));
+            for ((number, NewEvent { event, .. }), appended) in numbers.into_iter().zip(events).zip(appended)
+            {
+                let answer = appended.map_err(|error| self.problem(&event, &error));
+                if let Err(told) = &answer {
+                    failed.insert(event.order, told.clone());
+                }
+                answers.push((number, answer.map(|entry| Reported { event, entry, outcome: None })));
+            }
+        }
+        answers
+    }
+
+    fn problem(&self, event: &Event, error: &ScriptError) -> Problem {
+        match error {
+            ScriptError::Unreachable(_) | ScriptError::Unconfirmed { .. } => {
+                let why = "it is unknown whether Redis has the event: send the same event again";
+                ProblemKind::Unsure.because(why).with("orderId", event.order.to_string())
+            }
+            error => self.refusals.not_asked(error),
+        }
+    }
+}
+
+/// A line of a request with its event. Lines are counted from 0.
+struct Line {
+    number: usize,
+    new: NewEvent,
+}
+
+fn line_of(number: usize, answer: &Result<Reported, Problem>) -> String {
+    let (status, members) = match answer {
+        Ok(reported) => (202, reported.document()),
+        Err(told) => (told.kind.status(), told.members_of_document()),
+    };
+    let mut line = Map::new();
+    line.insert("line".to_owned(), json!(number));
+    line.insert("status".to_owned(), json!(status));
+    line.extend(members);
+    format!("{}\n", Value::Object(line))
+}
+
+/// The time for which the client prefers to wait (RFC 7240), at most [`MOST_WAIT`]. A preference that makes no sense is
+/// ignored, as the RFC says.
+pub fn preferred_wait(headers: &HeaderMap) -> Duration {
+    let lines = headers.get_all(PREFER).iter().filter_map(|line| line.to_str().ok());
+    let wait = lines.flat_map(|line| line.split(',')).find_map(|preference| {
+        let (name, value) = preference.split(';').next()?.split_once('=')?;
+        name.trim().eq_ignore_ascii_case("wait").then(|| value.trim().trim_matches('"').parse::<u64>().ok())
+    });
+    Duration::from_secs(wait.flatten().unwrap_or_default()).min(MOST_WAIT)
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper::header::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn the_time_to_wait_is_the_first_that_a_client_prefers() {
+        let wait = |lines: &[&'static str]| {
+            let lines = lines.iter().map(|line| (PREFER.parse().unwrap(), HeaderValue::from_static(line)));
+            let mut headers = HeaderMap::new();
+            lines.for_each(|(name, value): (hyper::header::HeaderName, _)| _ = headers.append(name, value));
+            preferred_wait(&headers).as_secs()
+        };
+        assert_eq!(wait(&["wait=5"]), 5);
+        assert_eq!(wait(&["respond-async, Wait = \"7\"; x=1", "wait=9"]), 7);
+        assert_eq!(wait(&["wait=100000"]), 30);
+        for nothing in [&[][..], &["wait"], &["wait=-1"], &["wait=soon, wait=3"], &["waiting=5"]] {
+            assert_eq!(wait(nothing), 0, "{nothing:?}");
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! Tests of events over HTTP: payments, refunds and other events of orders.
+
+use std::{net::SocketAddr, time::Instant};
+
+use hyper::Method;
+use serde_json::{Value, json};
+
+use super::{Answer, address_of, ask, post};
+use crate::{
+    fixture::{Fixture, until},
+    order_event::operator,
+};
+
+const JSON: (&str, &str) = ("Content-Type", "application/json");
+const LINES: (&str, &str) = ("Content-Type", "application/jsonl");
+const WAIT: (&str, &str) = ("Prefer", "wait=20");
+
+async fn report(gate: SocketAddr, order: &str, headers: &[(&str, &str)], event: &Value) -> Answer {
+    let headers = [&[JSON], headers].concat();
+    ask(gate, Method::POST, &format!("/orders/{order}/events"), &headers, &event.to_string()).await
+}
+
+fn event(kind: &str, reference: &str, user: i64) -> Value {
+    json!({ "event": kind, "ref": reference, "voucherId": "7", "userId": user })
+}
+
+/// The status, the outcome and the reason of an answer.
+fn told(answer: &Answer) -> (u16, &str, &str) {
+    let word = |name: &str| answer.body[name].as_str().unwrap_or_default();
+    (answer.status, word("outcome"), word("reason"))
+}
+
+async fn number(fixture: &Fixture, sql: &'static str) -> i64 {
+    sqlx::query_scalar(sql).fetch_one(&fixture.pool).await.expect("MySQL answers")
+}
+
+async fn buy(gate: SocketAddr, user: i64) -> String {
+    let bought = post(gate, &json!({ "voucherId": "7", "userId": user })).await;
+    bought.body["orderId"].as_str().expect("an order").to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_payment_is_told_what_became_of_it_and_the_same_again_is_told_the_same() {
+    let fixture = Fixture::open().await;
+    operator(&fixture).run("voucher load --voucher 7 --stock 9").expect(0);
+    let gate = fixture.worker("gate").set("GATE_LISTEN", "127.0.0.1:0").start_as("gate");
+    let worker = fixture.worker("w").start();
+    let address = address_of(&gate).await;
+    let order = buy(address, 1).await;
+
+    let at_once = report(address, &order, &[], &event("paid", "p-1", 1)).await;
+    assert_eq!(told(&at_once), (202, "accepted", ""), "{:#}", at_once.body);
+    let page = at_once.headers["location"].to_str().expect("a path").to_owned();
+    assert_eq!(page, format!("/orders/{order}?voucher=7"));
+    for _ in 0..2 {
+        let again = report(address, &order, &[WAIT], &event("paid", "p-1", 1)).await;
+        assert_eq!(told(&again), (200, "applied", ""), "{:#}", again.body);
+        assert_eq!(again.headers["preference-applied"], "wait=20");
+    }
+    let second = report(address, &order, &[WAIT], &event("paid", "p-2", 1)).await;
+    assert_eq!(told(&second), (200, "refund_due", ""), "{:#}", second.body);
+    let due = ask(address, Method::GET, &page, &[], "").await.body;
+    assert_eq!((&due["state"], &due["refunds_due"][0]["ref"]), (&json!("paid"), &json!("p-2")), "{due:#}");
+    let mut refunded = event("refunded", "r-2", 1);
+    refunded["payment"] = json!("p-2");
+    assert_eq!(told(&report(address, &order, &[WAIT], &refunded).await), (200, "applied", ""));
+    let late = report(address, &order, &[WAIT], &event("paid", "p-2", 1)).await;
+    assert_eq!(told(&late), (200, "unchanged", ""), "nobody refunds it twice");
+
+    let cancelled = json!({ "event": "cancelled", "voucherId": "7", "userId": 1 });
+    assert_eq!(told(&report(address, &order, &[WAIT], &cancelled).await), (200, "rejected", "paid"));
+    let other = report(address, &order, &[WAIT], &event("refunding", "r-1", 2)).await;
+    assert_eq!(told(&other), (200, "rejected", "wrong_owner"));
+    let nobodys = report(address, "4711", &[WAIT], &event("paid", "p-9", 5)).await;
+    assert_eq!(told(&nobodys), (200, "refund_due", ""), "no payment is lost in a 404");
+    let shown = ask(address, Method::GET, "/orders/4711?voucher=7", &[], "").await;
+    assert_eq!(shown.body["refunds_due"][0]["ref"], "p-9", "{:#}", shown.body);
+    let events = ask(address, Method::GET, &page, &[], "").await.body["events"].clone();
+    let events: Vec<String> =
+        events.as_array().expect("events").iter().map(|it| it["outcome"].to_string()).collect();
+    assert_eq!(events.len(), 8, "{events:?}");
+    fixture.judge().await;
+    assert!(worker.stop().await.success());
+    assert!(gate.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_mysql_and_without_workers_an_event_is_accepted_and_what_is_no_event_is_not() {
+    let fixture = Fixture::with_own_mysql().await;
+    operator(&fixture).run("voucher load --voucher 7 --stock 9").expect(0);
+    let gate = fixture.worker("gate").set("GATE_LISTEN", "127.0.0.1:0").start_as("gate");
+    let address = address_of(&gate).await;
+    let order = buy(address, 1).await;
+    fixture.mysql.kill9().expect("MySQL is killed");
+    let began = Instant::now();
+    let waited = report(address, &order, &[("Prefer", "wait=1")], &event("paid", "p-1", 1)).await;
+    assert_eq!(told(&waited), (202, "accepted", ""), "{:#}", waited.body);
+    assert!((1.0..5.0).contains(&began.elapsed().as_secs_f64()), "{:?}", began.elapsed());
+    for (order, body, status, place) in [
+        (&*order, json!({ "event": "paid", "voucherId": "7", "userId": 1 }), 422, "/ref"),
+        (&order, event("expired", "x", 1), 422, "/event"),
+        ("0", event("paid", "p", 1), 400, ""),
+        (&order, json!([]), 422, ""),
+    ] {
+        let answer = report(address, order, &[], &body).await;
+        assert_eq!(answer.status, status, "{:#}", answer.body);
+        assert_eq!(
+            answer.body["errors"][0]["pointer"].as_str().unwrap_or_default(),
+            place,
+            "{:#}",
+            answer.body
+        );
+    }
+    fixture.mysql.restart().expect("MySQL starts");
+    let worker = fixture.worker("w").start();
+    let again = report(address, &order, &[WAIT], &event("paid", "p-1", 1)).await;
+    assert_eq!(told(&again), (200, "applied", ""), "{:#}", again.body);
+    fixture.settled().await;
+    fixture.judge().await;
+    assert!(worker.stop().await.success());
+
+    fixture.call("CONFIG SET maxmemory 1").await;
+    let full = report(address, &order, &[], &event("paid", "p-2", 1)).await;
+    assert_eq!(
+        (full.status, &full.body["type"]),
+        (503, &json!("/problems/redis-refused")),
+        "{:#}",
+        full.body
+    );
+    gate.says("out_of_memory").await;
+    fixture.call("CONFIG SET maxmemory 0").await;
+    let metrics = ask(address, Method::GET, "/metrics", &[], "").await.text;
+    for line in ["{outcome=\"accepted\"} 2", "{outcome=\"bad-input\"} 3", "{outcome=\"redis-refused\"} 1"] {
+        assert!(metrics.contains(&format!("tidegate_gate_events_total{line}")), "{metrics}");
+    }
+    assert!(gate.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thousand_lines_are_answered_line_by_line_and_an_order_keeps_the_sequence_of_its_events() {
+    let fixture = Fixture::open().await;
+    operator(&fixture).run("voucher load --voucher 7 --stock 1000").expect(0);
+    let gate = fixture.worker("gate").set("GATE_LISTEN", "127.0.0.1:0").start_as("gate");
+    let address = address_of(&gate).await;
+    let mut lines = Vec::new();
+    for user in 1..=120 {
+        let order = buy(address, user).await;
+        for (kind, reference) in
+            [("paid", "p"), ("refunding", "r"), ("refund_failed", "f"), ("refunded", "d")]
+        {
+            let mut line = event(kind, reference, user);
+            line["orderId"] = json!(order);
+            lines.push(line.to_string());
+        }
+    }
+    lines.insert(1, String::new());
+    lines.insert(2, "{".to_owned());
+    lines.insert(3, event("paid", "p", 1).to_string());
+    let send = async |lines: &[String], kind| {
+        ask(address, Method::POST, "/events", &[kind], &lines.join("\n")).await
+    };
+    let answer = send(&lines, LINES).await;
+    assert_eq!(
+        (answer.status, &answer.headers["content-type"]),
+        (200, &"application/jsonl".parse().unwrap())
+    );
+    let told: Vec<Value> =
+        answer.text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!(told.len(), 482);
+    assert_eq!((&told[1]["line"], &told[1]["type"]), (&json!(3), &json!("/problems/bad-json")));
+    assert_eq!((&told[2]["line"], &told[2]["errors"][0]["pointer"]), (&json!(4), &json!("/orderId")));
+    let entries: Vec<&Value> = told.iter().filter(|line| line["status"] == 202).collect();
+    assert_eq!(entries.len(), 480);
+    assert!(entries.iter().all(|line| line["outcome"] == "accepted" && line["entry"].is_string()));
+    let worker = fixture.worker("w").start();
+    until("all are refunded", || async {
+        let refunded = "SELECT COUNT(*) FROM tb_voucher_order WHERE status = 6";
+        number(&fixture, refunded).await == 120
+    })
+    .await;
+    let rejected = "SELECT COUNT(*) FROM tidegate_event WHERE outcome <> 'applied'";
+    assert_eq!(number(&fixture, rejected).await, 0, "each event came after the one before it");
+    let too_many: Vec<String> = (0..1001).map(|_| "{}".to_owned()).collect();
+    assert_eq!(send(&too_many, LINES).await.status, 413);
+    assert_eq!(send(&too_many[..2], JSON).await.status, 415);
+    assert_eq!(
+        send(&too_many[..1000], ("Content-Type", "application/x-ndjson")).await.text.lines().count(),
+        1000
+    );
+    fixture.settled().await;
+    fixture.judge().await;
+    assert!(worker.stop().await.success());
+    assert!(gate.stop().await.success());
+}
