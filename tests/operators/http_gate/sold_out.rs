@@ -15,10 +15,14 @@ async fn sold_out_is_told_without_redis_for_a_moment_and_never_to_who_names_an_o
     let gate = gate.start_as("gate");
     let address = address_of(&gate).await;
     let order = |user: i64| json!({ "voucherId": "7", "userId": user });
-    assert_eq!(
-        refused(address, json!({ "voucherId": "7", "userId": 1, "quantity": 2 })).await,
-        told(409, "sold-out")
-    );
+    let mut asked = Vec::new();
+    for quantity in [2, 3, 2] {
+        let more = post(address, &json!({ "voucherId": "7", "userId": 1, "quantity": quantity })).await.body;
+        let told = (&more["type"], &more["unitsLeft"]);
+        assert_eq!(told, (&json!("/problems/too-few-left"), &json!(1)), "{more:#}");
+        asked.push(fixture.calls_of("evalsha").await);
+    }
+    assert_eq!(asked, [asked[0]; 3], "the gate has asked once");
     let first = post(address, &order(1)).await;
     assert_eq!(first.status, 202, "one unit was left: {:#}", first.body);
     assert_eq!(refused(address, order(2)).await, told(409, "sold-out"));

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use tidegate_orders::{
-    OrderId, VoucherId,
+    OrderId, Quantity, VoucherId,
     order_id::OrderIdError,
+    sale::read_stock,
     scripts::{Admission, AdmitReply, IdempotencyKey, ScriptError, SoldOut},
 };
 use tokio::time::timeout;
@@ -12,7 +13,7 @@ use tokio::time::timeout;
 use super::{
     forgotten_orders::LostOrderCheck,
     gates::{Gates, NoVoucher, PartitionGate},
-    problem::{AdmissionAttempt, Admitted, Problem, ProblemKind, outcome},
+    problem::{AdmissionAttempt, Admitted, Problem, ProblemKind, outcome, sold_out},
     refusals::Refusals,
     request::{Item, Wanted},
 };
@@ -50,8 +51,11 @@ impl Ordering {
             );
         }
         let voucher = self.voucher(item).await?;
-        if order.is_none() && key.is_none() && self.sold_out.knows(voucher, quantity) {
-            return Err(ProblemKind::SoldOut.into());
+        if order.is_none()
+            && key.is_none()
+            && let Some(left) = self.sold_out.left(voucher, quantity)
+        {
+            return Err(sold_out(left));
         }
         let gate = self.gates.of_voucher(voucher).ok_or(ProblemKind::RedisAway)?;
         let order = match order {
@@ -60,7 +64,7 @@ impl Ordering {
         };
         let admission = Admission { order, user, voucher, quantity, subjects, traceparent };
         match key {
-            None => self.told(gate.redis.admissions().admit(&admission).await, &admission),
+            None => self.told(gate, gate.redis.admissions().admit(&admission).await, &admission).await,
             Some(key) => self.order_by_key(gate, key, admission).await,
         }
     }
@@ -118,7 +122,7 @@ impl Ordering {
         if is_suspect && let Some(admitted) = self.forgotten(gate, &admission).await {
             return Ok(admitted);
         }
-        self.told(reply, &admission)
+        self.told(gate, reply, &admission).await
     }
 
     /// Finds the order that a failover lost in Redis after its row was written. If a user may hold several orders, the
@@ -132,14 +136,28 @@ impl Ordering {
         Some(Admitted { order, voucher, when: AdmissionAttempt::Before })
     }
 
-    fn told(
+    async fn told(
         &self,
+        gate: &PartitionGate,
         reply: Result<AdmitReply, ScriptError>,
         admission: &Admission,
     ) -> Result<Admitted, Problem> {
-        if let Err(error) = &reply {
-            self.refusals.order(admission, error);
+        match &reply {
+            Err(error) => self.refusals.order(admission, error),
+            // Of several units, some may be left. The script does not say how many, so that it stays cheap.
+            Ok(AdmitReply::SoldOut) if admission.quantity != Quantity::ONE => {
+                return Err(sold_out(self.units_left(gate, admission.voucher).await));
+            }
+            Ok(_) => {}
         }
         outcome(reply, admission)
+    }
+
+    /// Reads how many units of a voucher are left. If Redis does not answer, none are.
+    async fn units_left(&self, gate: &PartitionGate, voucher: VoucherId) -> u64 {
+        let stock = read_stock(&gate.redis, voucher).await.ok().flatten();
+        let left = stock.and_then(|stock| u64::try_from(stock).ok()).unwrap_or_default();
+        self.sold_out.note_left(voucher, left);
+        left
     }
 }

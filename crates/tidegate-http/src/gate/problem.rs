@@ -68,7 +68,8 @@ problems! {
     NoSuchRegion 404 "no-such-region" "The campaign has no such region": "The command `tidegate campaign show` lists the regions of a campaign and their vouchers."
     WrongMethod 405 "wrong-method" "This path does not support the method of the request": "The header `Allow` of the answer names the supported methods."
     TooSlow 408 "too-slow" "The request arrived too slowly": "The body of the request must arrive within the time of the setting `gate.read_ms`. Send the whole request at once."
-    SoldOut 409 "sold-out" "The voucher has too few units left": "The voucher is sold out, or has fewer units left than the request asks for. Units become free again when orders are cancelled or expire."
+    SoldOut 409 "sold-out" "The voucher is sold out": "The voucher has no units left. Units become free again when orders are cancelled or expire."
+    TooFewLeft 409 "too-few-left" "The voucher has too few units left": "The voucher has fewer units left than the request asks for. The member `unitsLeft` says how many. Send a new request for at most this number."
     SecondOrder 409 "second-order" "This user already has an order for this voucher": "Each user may have one order for a voucher, unless a limit allows more."
     OverLimit 409 "over-limit" "A limit refuses the order": "The member `limit` names the limit. The members `ordersLeft` and `unitsLeft` say how many orders and units the limit still allows. The member `opensAt` is the time when the next window of the limit begins."
     NotBegun 409 "not-begun" "The sale has not begun": "Send the request again after the sale has begun."
@@ -221,7 +222,7 @@ pub fn outcome(reply: Result<AdmitReply, ScriptError>, admission: &Admission) ->
         Ok(AdmitReply::AdmittedBefore) => {
             return Ok(Admitted { order, voucher, when: AdmissionAttempt::Before });
         }
-        Ok(AdmitReply::SoldOut) => Kind::SoldOut.into(),
+        Ok(AdmitReply::SoldOut) => sold_out(0),
         Ok(AdmitReply::UserHasOrder) => Kind::SecondOrder.into(),
         Ok(AdmitReply::NoStock) => Kind::NoSuchSale.into(),
         Ok(AdmitReply::NotBegun) => Kind::NotBegun.into(),
@@ -249,6 +250,14 @@ pub fn outcome(reply: Result<AdmitReply, ScriptError>, admission: &Admission) ->
             Kind::RedisRefused.into()
         }
     })
+}
+
+/// The problem of a voucher that has too few units for a request, and this number of units.
+pub fn sold_out(left: u64) -> Problem {
+    match left {
+        0 => ProblemKind::SoldOut.into(),
+        left => Problem::from(ProblemKind::TooFewLeft).with("unitsLeft", left),
+    }
 }
 
 fn over_limit(LimitReached { name, orders_left, units_left, opens_ms }: LimitReached) -> Problem {

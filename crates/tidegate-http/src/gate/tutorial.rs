@@ -81,7 +81,7 @@ pub fn told(outcome: &Result<Admitted, Problem>) -> Answer {
 fn message(kind: ProblemKind) -> &'static str {
     use ProblemKind as Kind;
     match kind {
-        Kind::SoldOut => "库存不足！",
+        Kind::SoldOut | Kind::TooFewLeft => "库存不足！",
         Kind::SecondOrder => "不能重复下单！",
         Kind::NotBegun => "秒杀尚未开始！",
         Kind::Over => "秒杀已经结束！",

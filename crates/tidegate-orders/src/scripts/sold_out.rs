@@ -41,6 +41,8 @@ struct Refused {
     /// The time at which the request was sent: Redis may have read the stock at that time.
     asked_at: Instant,
     quantity: Quantity,
+    /// The units that were left. `None`: nobody has looked yet.
+    left: Option<u64>,
 }
 
 impl SoldOut {
@@ -51,18 +53,31 @@ impl SoldOut {
         Self { lasts, vouchers: Mutex::new(Vouchers { by_id: HashMap::new(), most: FEW }) }
     }
 
-    /// Whether a request for at most the given number of units was refused a short time ago, and no unit of the voucher
-    /// has returned since.
+    /// The units that were left when a request for at most the given number of units was refused a short time ago. `None`
+    /// if no such request was refused, if units of the voucher have returned since, or if nobody has counted what is
+    /// left.
     #[must_use]
-    pub fn knows(&self, voucher: VoucherId, quantity: Quantity) -> bool {
-        let vouchers = self.vouchers();
-        let refused = vouchers.by_id.get(&voucher).and_then(|known| known.refused);
-        refused.is_some_and(|refused| self.is_still_true(&refused) && refused.quantity <= quantity)
+    pub fn left(&self, voucher: VoucherId, quantity: Quantity) -> Option<u64> {
+        let refused = self.vouchers().by_id.get(&voucher)?.refused?;
+        let is_known = self.is_still_true(&refused) && refused.quantity <= quantity;
+        // Fewer units than one are none.
+        let left = if refused.quantity == Quantity::ONE { Some(0) } else { refused.left };
+        left.filter(|_| is_known)
+    }
+
+    /// Notes how many units of a voucher were left a moment after a request was refused. If units have returned since
+    /// then, nothing is noted.
+    pub fn note_left(&self, voucher: VoucherId, left: u64) {
+        if let Some(refused) =
+            self.vouchers().by_id.get_mut(&voucher).and_then(|known| known.refused.as_mut())
+        {
+            refused.left = Some(left);
+        }
     }
 
     /// Notes that Redis refused this many units to a request that was sent at `asked_at`.
     pub(super) fn note(&self, voucher: VoucherId, quantity: Quantity, asked_at: Instant) {
-        let refused = Refused { asked_at, quantity };
+        let refused = Refused { asked_at, quantity, left: None };
         if !self.is_still_true(&refused) {
             return;
         }
@@ -123,20 +138,22 @@ mod tests {
         let sold_out = SoldOut::new(Duration::from_secs(3600));
         let before = Instant::now();
         sold_out.note(voucher(7), units(3), before);
-        assert!(sold_out.knows(voucher(7), units(3)) && sold_out.knows(voucher(7), units(4)));
-        assert!(!sold_out.knows(voucher(7), units(2)), "two may be left");
-        assert!(!sold_out.knows(voucher(8), units(3)));
+        assert_eq!(sold_out.left(voucher(7), units(3)), None, "nobody has looked");
+        sold_out.note_left(voucher(7), 2);
+        assert_eq!([3, 4].map(|quantity| sold_out.left(voucher(7), units(quantity))), [Some(2); 2]);
+        assert_eq!(sold_out.left(voucher(7), units(2)), None, "two are left");
+        assert_eq!(sold_out.left(voucher(8), units(3)), None);
         sold_out.note(voucher(7), units(1), before);
         sold_out.note(voucher(7), units(5), before);
-        assert!(sold_out.knows(voucher(7), units(1)), "the least that was refused counts");
+        assert_eq!(sold_out.left(voucher(7), units(1)), Some(0), "the least that was refused counts");
         sold_out.forget([voucher(7)].into_iter());
-        assert!(!sold_out.knows(voucher(7), units(1)));
+        assert_eq!(sold_out.left(voucher(7), units(1)), None);
         // Redis may have read the stock before the units returned.
         sold_out.note(voucher(7), units(1), before);
-        assert!(!sold_out.knows(voucher(7), units(1)));
+        assert_eq!(sold_out.left(voucher(7), units(1)), None);
         // Units of other vouchers do not matter.
         sold_out.note(voucher(9), units(1), before);
-        assert!(sold_out.knows(voucher(9), units(1)));
+        assert_eq!(sold_out.left(voucher(9), units(1)), Some(0));
     }
 
     #[test]
@@ -144,10 +161,10 @@ mod tests {
         let sold_out = SoldOut::new(Duration::from_millis(100));
         let Some(long_ago) = Instant::now().checked_sub(Duration::from_millis(101)) else { return };
         sold_out.note(voucher(7), units(1), long_ago);
-        assert!(!sold_out.knows(voucher(7), units(1)), "the answer was under way for too long");
+        assert_eq!(sold_out.left(voucher(7), units(1)), None, "the answer was under way for too long");
         let never = SoldOut::new(Duration::ZERO);
         never.note(voucher(7), units(1), Instant::now());
-        assert!(!never.knows(voucher(7), units(1)));
+        assert_eq!(never.left(voucher(7), units(1)), None);
     }
 
     #[test]
