@@ -16,6 +16,7 @@ mod stopping;
 mod tls;
 mod tokens;
 mod tutorial;
+mod vouchers;
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -32,7 +33,7 @@ use tokio::{
 };
 
 use crate::{
-    fixture::{Fixture, Worker, token_entry, until, worker_plan},
+    fixture::{Fixture, Worker, tokens::token_entry, until, worker_plan},
     order_event::operator,
 };
 
@@ -130,7 +131,7 @@ async fn each_answer_of_the_gate_is_told_by_a_status_and_a_problem_of_its_own() 
     assert_eq!(refused(address, order(7, 1)).await, told(409, "second-order"));
     assert_eq!(
         refused(address, json!({ "voucherId": 7, "userId": 2, "quantity": 2 })).await,
-        told(409, "sold-out")
+        told(409, "too-few-left")
     );
     assert_eq!(
         refused(address, json!({ "voucherId": 7, "userId": 2, "orderId": id })).await,
@@ -192,7 +193,7 @@ async fn what_is_no_request_is_told_its_place_and_nobody_is_held_up_by_who_sends
         (vec![json_type], Method::POST, "/orders", good, 401),
         (vec![json_type, ("Authorization", "Bearer 0123456789abcdeX")], Method::POST, "/orders", good, 401),
         (vec![("Authorization", bearer.as_str())], Method::POST, "/orders", good, 415),
-        (vec![json_type, ("Authorization", &bearer)], Method::GET, "/orders", "", 405),
+        (vec![json_type, ("Authorization", &bearer)], Method::PUT, "/orders", "", 405),
         (vec![json_type, ("Authorization", &bearer)], Method::POST, "/order", good, 404),
         (vec![json_type, ("Authorization", &bearer)], Method::POST, "/orders", "{", 400),
         (vec![json_type, ("Authorization", &bearer)], Method::POST, "/orders", "{}", 422),

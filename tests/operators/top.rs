@@ -16,7 +16,7 @@ use crate::{
     fixture::{
         Fixture, program,
         rush::{PLENTY, SHORT},
-        token_entry,
+        tokens::token_entry,
     },
     program::closed_port,
     screen::Screen,

@@ -26,7 +26,7 @@ use tokio::{
 use crate::{
     browser::{Page, address_of, ask, get, until_page},
     catalog::{ALL, Metric, MetricKind},
-    fixture::{Fixture, Worker, WorkerPlan, rush::PLENTY, rush::SHORT, token_entry, until},
+    fixture::{Fixture, Worker, WorkerPlan, rush::PLENTY, rush::SHORT, tokens::token_entry, until},
     program::Program,
 };
 

@@ -4,7 +4,7 @@ use std::{net::TcpListener, time::Instant};
 
 use crate::{
     browser::address_of,
-    fixture::{Fixture, Worker, token_entry, until},
+    fixture::{Fixture, Worker, tokens::token_entry, until},
     program::{Program, Run, closed_port},
 };
 

@@ -1,8 +1,10 @@
-//! A cached value. At most one task queries it at a time, and not too often, however many callers want it.
+//! Cached values. At most one task queries a value at a time, and not too often, however many callers want it.
 
 use std::{
+    collections::HashMap,
     future::Future,
-    sync::Arc,
+    hash::Hash,
+    sync::{Arc, Mutex as StdMutex, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -43,5 +45,50 @@ impl<T: Send + Sync + 'static> Cached<T> {
             what
         });
         answered.await.expect("a query of the stores does not panic")
+    }
+}
+
+/// Caches for the results of queries, by a key that clients choose. The number of caches is limited: if there are more
+/// keys, all caches begin anew.
+#[derive(Debug)]
+pub struct CachedByKey<K, T> {
+    fresh_for: Duration,
+    most: usize,
+    caches: StdMutex<HashMap<K, Arc<Cached<T>>>>,
+}
+
+impl<K: Eq + Hash, T: Send + Sync + 'static> CachedByKey<K, T> {
+    /// Creates at most `most` caches, in which a result stays fresh for `fresh_for`.
+    pub fn new(fresh_for: Duration, most: usize) -> Self {
+        Self { fresh_for, most, caches: StdMutex::default() }
+    }
+
+    /// Returns the last result for this key if the result is fresh. Otherwise runs the query `ask`, as [`Cached::get`]
+    /// does.
+    pub async fn get(&self, key: K, ask: impl Future<Output = T> + Send + 'static) -> Arc<T> {
+        let cache = {
+            let mut caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
+            if caches.len() >= self.most && !caches.contains_key(&key) {
+                caches.clear();
+            }
+            Arc::clone(caches.entry(key).or_insert_with(|| Arc::new(Cached::new(self.fresh_for))))
+        };
+        cache.get(ask).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn each_key_is_asked_once_while_it_is_fresh_and_the_caches_have_an_end() {
+        let caches = CachedByKey::new(Duration::from_secs(3600), 2);
+        for (key, answer) in [("a", 1), ("b", 2), ("a", 3)] {
+            let expected = if answer == 3 { 1 } else { answer };
+            assert_eq!(*caches.get(key, async move { answer }).await, expected, "{key}");
+        }
+        assert_eq!(*caches.get("c", async { 4 }).await, 4);
+        assert_eq!(*caches.get("a", async { 5 }).await, 5, "there was no room for three");
     }
 }

@@ -8,6 +8,7 @@
 //! [`Admissions::admit`]: tidegate_orders::scripts::Admissions::admit
 
 mod accepting;
+mod answers;
 mod attempts;
 mod body;
 mod caller;
@@ -17,10 +18,13 @@ mod event_request;
 mod following;
 mod forgotten_orders;
 mod gates;
+mod headers;
 mod last_reconnect;
 mod members;
+mod offers;
 mod open_files;
 mod openapi;
+mod order_list;
 mod ordering;
 mod pages;
 mod problem;
@@ -159,6 +163,7 @@ impl HttpGate {
         let shared = SharedParts {
             sold_out: Arc::clone(sold_out),
             refusals: refusals.clone(),
+            offers_fresh_for: settings.sold_out_for,
             closing: closing.clone(),
         };
         let following = Arc::new(Following::begin(system, name(address), shared)?);

@@ -1,6 +1,6 @@
 //! Finds the orders of a user or a voucher: in MySQL, pending, undelivered and in dead letters. It changes nothing.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, time::Duration};
 
 use anyhow::Context;
 use serde::{Serialize, Serializer};
@@ -122,19 +122,32 @@ pub async fn find_orders(
     progress: &dyn Progress,
 ) -> anyhow::Result<FoundOrders> {
     let (redis, mysql) = stores.both().await?;
-    let settings = stores.settings();
+    find_orders_in(redis, mysql, stores.settings().mysql.statement_timeout, request, progress).await
+}
+
+/// Finds orders as [`find_orders`] does, over these connections. `patience` is the timeout for MySQL.
+///
+/// # Errors
+/// As [`find_orders`].
+pub async fn find_orders_in(
+    redis: &RedisStore,
+    mysql: &MySqlPool,
+    patience: Duration,
+    request: &OrderFindRequest,
+    progress: &dyn Progress,
+) -> anyhow::Result<FoundOrders> {
+    let records = Records::new(mysql, redis.partition());
     let redis = RedisOrders { store: redis };
     let mut finder = Finder { request, redis, progress, found: FoundOrders::default() };
     let vouchers = match request.voucher {
         Some(voucher) => vec![voucher],
         None => bought(finder.redis.store, progress).await.context("Failed to read Redis")?,
     };
-    let records = Records::new(mysql, settings.partition());
-    let vouchers = timeout(settings.mysql.statement_timeout, finder.in_mysql(records, vouchers)).await;
+    let vouchers = timeout(patience, finder.in_mysql(records, vouchers)).await;
     let vouchers = vouchers.context("MySQL did not answer in time")??;
     finder.in_redis(&vouchers).await.context("Failed to read Redis")?;
     let mut found = finder.found.latest(usize::from(request.limit));
-    let named = timeout(settings.mysql.statement_timeout, found.name_expired(mysql)).await;
+    let named = timeout(patience, found.name_expired(mysql)).await;
     named
         .context("MySQL did not answer in time")?
         .context("Failed to read the events of cancelled orders")?;

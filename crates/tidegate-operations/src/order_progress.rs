@@ -11,7 +11,7 @@ mod look;
 mod report;
 mod wait;
 
-pub use estimate::{QueueEstimate, QueuePosition};
+pub use estimate::{QueueEstimate, QueuePosition, seconds_for};
 pub use look::{OrderLookup, WatchedOrder};
 pub use report::{OrderProgress, PaymentDue, ProgressEvent};
 pub use wait::{WaitEnd, WaitRequest, WaitTarget, wait_for_order};

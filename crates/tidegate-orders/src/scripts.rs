@@ -48,9 +48,9 @@ pub use self::{
     },
     sale_limits::{LimitReply, LimitUsage, SaleLimits, SetUse, UsesSnapshot},
     sales::{
-        BusyMark, ChangeReply, ChangeState, DelistReply, JournalUse, LoadReply, MarkedSales, Pause,
-        PauseScope, RecordedTransfer, RemovedKeys, SaleKeys, SaleWindow, Sales, StockChange, StockTransfer,
-        VoucherState, WholeChange,
+        BusyMark, ChangeReply, ChangeState, DelistReply, JournalUse, LoadReply, MarkedSales, Offer,
+        OfferState, Pause, PauseScope, RecordedTransfer, RemovedKeys, SaleKeys, SaleWindow, Sales,
+        StockChange, StockTransfer, VoucherState, WholeChange,
     },
     scan::ScanPages,
     sold_out::SoldOut,

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::{address_of, ask};
 use crate::{
     catalog::GATE,
-    fixture::{Fixture, token_entry},
+    fixture::{Fixture, tokens::token_entry},
     order_event::operator,
 };
 

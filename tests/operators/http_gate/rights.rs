@@ -55,9 +55,25 @@ async fn a_gate_needs_no_other_rights_than_those_of_the_examples() {
         assert_eq!((waiting.status, &waiting.body["state"]), (200, &json!("waiting")), "{}", waiting.text);
     }
     assert_eq!(ask(address, Method::GET, "/orders/4711", &[], "").await.status, 404);
+    for (path, status) in [
+        ("/orders?voucherId=7&userId=3", 200),
+        ("/vouchers/7", 200),
+        ("/vouchers/101", 200),
+        ("/campaigns/5", 200),
+        ("/campaigns/6", 404),
+    ] {
+        let page = ask(address, Method::GET, path, &[], "").await;
+        assert_eq!(page.status, status, "{path}: {}", page.text);
+    }
+    let json_type = [("Content-Type", "application/json")];
+    let check = json!({ "voucherId": 7, "userId": 6 }).to_string();
+    assert_eq!(ask(address, Method::POST, "/orders/check", &json_type, &check).await.status, 409);
+    let paid = json!({ "event": "paid", "ref": "p", "voucherId": 7, "userId": 3 }).to_string();
+    let events = format!("{bare}/events");
+    assert_eq!(ask(address, Method::POST, &events, &json_type, &paid).await.status, 202);
     let worker = fixture.worker("w").start();
-    until("it is written", || async {
-        ask(address, Method::GET, &place, &[], "").await.body["state"] == "confirmed"
+    until("it is written and paid", || async {
+        ask(address, Method::GET, &place, &[], "").await.body["state"] == "paid"
     })
     .await;
     let log: Vec<BTreeMap<String, Value>> = fixture.call("ACL LOG").await.convert().expect("a log");

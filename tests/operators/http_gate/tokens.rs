@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use super::{address_of, ask};
 use crate::{
     browser,
-    fixture::{Fixture, token_digest, until},
+    fixture::{Fixture, tokens::token_digest, until},
     order_event::operator,
 };
 

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::{Answer, address_of, ask};
 use crate::{
-    fixture::{Fixture, token_entry, until},
+    fixture::{Fixture, tokens::token_entry, until},
     order_event::operator,
 };
 

@@ -9,7 +9,7 @@ use std::{
 };
 
 use futures_util::future::join_all;
-use hyper::{HeaderMap, body::Bytes};
+use hyper::body::Bytes;
 use serde_json::{Map, Value, json};
 use tidegate_orders::{
     Event, OrderId,
@@ -32,12 +32,9 @@ use super::{
 pub const MOST_EVENTS: usize = 1000;
 /// The number of events that are appended at once.
 const PAGE: usize = 100;
-/// The longest time for which a request may wait for the outcome of its event.
-const MOST_WAIT: Duration = Duration::from_secs(30);
 /// The largest number of requests that may wait for the outcomes of their events at the same time. Further requests are
 /// answered without waiting.
 const WAITING: usize = 1024;
-const PREFER: &str = "prefer";
 
 /// An accepted event, with its outcome if the request has waited for it.
 #[derive(Debug)]
@@ -218,38 +215,4 @@ fn line_of(number: usize, answer: &Result<Reported, Problem>) -> String {
     line.insert("status".to_owned(), json!(status));
     line.extend(members);
     format!("{}\n", Value::Object(line))
-}
-
-/// The time for which the client prefers to wait (RFC 7240), at most [`MOST_WAIT`]. A preference that makes no sense is
-/// ignored, as the RFC says.
-pub fn preferred_wait(headers: &HeaderMap) -> Duration {
-    let lines = headers.get_all(PREFER).iter().filter_map(|line| line.to_str().ok());
-    let wait = lines.flat_map(|line| line.split(',')).find_map(|preference| {
-        let (name, value) = preference.split(';').next()?.split_once('=')?;
-        name.trim().eq_ignore_ascii_case("wait").then(|| value.trim().trim_matches('"').parse::<u64>().ok())
-    });
-    Duration::from_secs(wait.flatten().unwrap_or_default()).min(MOST_WAIT)
-}
-
-#[cfg(test)]
-mod tests {
-    use hyper::header::HeaderValue;
-
-    use super::*;
-
-    #[test]
-    fn the_time_to_wait_is_the_first_that_a_client_prefers() {
-        let wait = |lines: &[&'static str]| {
-            let lines = lines.iter().map(|line| (PREFER.parse().unwrap(), HeaderValue::from_static(line)));
-            let mut headers = HeaderMap::new();
-            lines.for_each(|(name, value): (hyper::header::HeaderName, _)| _ = headers.append(name, value));
-            preferred_wait(&headers).as_secs()
-        };
-        assert_eq!(wait(&["wait=5"]), 5);
-        assert_eq!(wait(&["respond-async, Wait = \"7\"; x=1", "wait=9"]), 7);
-        assert_eq!(wait(&["wait=100000"]), 30);
-        for nothing in [&[][..], &["wait"], &["wait=-1"], &["wait=soon, wait=3"], &["waiting=5"]] {
-            assert_eq!(wait(nothing), 0, "{nothing:?}");
-        }
-    }
 }

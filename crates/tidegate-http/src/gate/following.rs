@@ -23,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     ORDER_PERMITS,
     gates::Gates,
+    offers::Offers,
     ordering::Ordering,
     problem::{Problem, ProblemKind},
     refusals::Refusals,
@@ -42,6 +43,7 @@ pub struct Generation {
     pub gates: Arc<Gates>,
     pub ordering: Ordering,
     pub orders: OrderPages,
+    pub offers: Offers,
     closing: CancellationToken,
     watching: JoinHandle<()>,
 }
@@ -58,6 +60,8 @@ impl Drop for Generation {
 pub struct SharedParts {
     pub sold_out: Arc<SoldOut>,
     pub refusals: Refusals,
+    /// The time for which the gate reuses what it has read about a voucher.
+    pub offers_fresh_for: Duration,
     /// The token that is cancelled when the gate accepts no more connections.
     pub closing: CancellationToken,
 }
@@ -69,10 +73,11 @@ impl SharedParts {
         let watch = Arc::new(OrderWatch::new(gates.stores()));
         let orders = OrderPages::new(Arc::clone(&watch), ORDER_PERMITS, closing.clone());
         let ordering = Ordering::new(Arc::clone(&gates), Arc::clone(&self.sold_out), self.refusals.clone());
+        let offers = Offers::new(Arc::clone(&gates), self.refusals.clone(), self.offers_fresh_for);
         // The watch does not end at `closing`: a request that is in progress at the stop may still wait for its
         // answer.
         let watching = tokio::spawn(async move { watch.run().await });
-        Ok(Generation { gates, ordering, orders, closing, watching })
+        Ok(Generation { gates, ordering, orders, offers, closing, watching })
     }
 }
 

@@ -9,6 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use anyhow::Context;
 use fred::{clients::Pool, interfaces::ClientLike, types::Value};
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use sqlx::MySqlPool;
@@ -197,6 +198,20 @@ impl Gates {
     /// The connections to the partition that has a voucher. None: the Redis of this partition has not answered yet.
     pub fn of_voucher(&self, voucher: VoucherId) -> Option<&PartitionGate> {
         self.stores_of(voucher)?.gate.get()
+    }
+
+    /// The connections for queries about the orders of a voucher.
+    ///
+    /// # Errors
+    /// Fails if Redis has not answered since the start.
+    pub fn stores_of_voucher(&self, voucher: VoucherId) -> anyhow::Result<(RedisStore, MySqlPool)> {
+        let connections = self.stores_of(voucher).and_then(OrderStores::connections);
+        connections.context("the gate has not connected to Redis yet")
+    }
+
+    /// The Redis of each partition, in their order. None: it has not answered yet.
+    pub fn redis_of_all(&self) -> Vec<Option<RedisStore>> {
+        self.partitions.iter().map(|own| Some(own.gate.get()?.redis.clone())).collect()
     }
 
     /// The search in MySQL for orders of a voucher that Redis has lost.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tidegate_operations::admit::{AdmitRequest, would_admit};
 use tidegate_orders::{
     OrderId, Quantity, VoucherId,
     order_id::OrderIdError,
@@ -67,6 +68,23 @@ impl Ordering {
             None => self.told(gate, gate.redis.admissions().admit(&admission).await, &admission).await,
             Some(key) => self.order_by_key(gate, key, admission).await,
         }
+    }
+
+    /// Asks Redis what an order would get now, and changes nothing. A check has no order id and no key.
+    pub async fn check(&self, wanted: Wanted) -> Result<(), Problem> {
+        let Wanted { item, user, quantity, subjects, .. } = wanted;
+        let voucher = self.voucher(item).await?;
+        let gate = self.gates.of_voucher(voucher).ok_or(ProblemKind::RedisAway)?;
+        let request = AdmitRequest { voucher, user, order: None, quantity, subjects, traceparent: None };
+        let reply = would_admit(&gate.redis, &request).await.reply;
+        if let Err(error @ ScriptError::Unreachable(_)) = &reply {
+            // A check that got no answer has changed nothing.
+            return Err(self.refusals.not_asked(error));
+        }
+        let AdmitRequest { subjects, traceparent, .. } = request;
+        let order = OrderId::try_from(OrderId::MAX).map_err(|_| ProblemKind::RedisRefused)?;
+        let admission = Admission { order, user, voucher, quantity, subjects, traceparent };
+        self.told(gate, reply, &admission).await.map(drop)
     }
 
     async fn voucher(&self, item: Item) -> Result<VoucherId, Problem> {

@@ -5,22 +5,25 @@ use std::{sync::Arc, time::Duration};
 use hyper::{
     HeaderMap, Request, StatusCode,
     body::{Bytes, Incoming},
-    header::{ACCEPT_ENCODING, ALLOW, HeaderValue, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE},
+    header::{HeaderValue, WWW_AUTHENTICATE},
 };
 use serde_json::{Value, json};
-use tidegate_orders::{OrderId, Quantity, Subjects, event::NewEvent, scripts::IdempotencyKey};
+use tidegate_orders::{OrderId, Quantity, Subjects, event::NewEvent};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    answers::{accepted, allowing, event_accepted, json_page, no_order_page, problem, problem_page},
     attempts::Attempts,
     body,
     caller::Caller,
     counters::GateCounters,
-    event_reports::{EventReports, Reported, preferred_wait},
+    event_reports::{EventReports, Reported},
     event_request,
     following::Following,
+    headers::{attributes, parsed, preferred_wait, traceparent},
     openapi,
+    order_list::{self, OrderList},
     ordering::Attributes,
     problem::{Admitted, Problem, ProblemKind},
     refusals::Refusals,
@@ -32,7 +35,6 @@ use crate::{
     answer::{Answer, JSON, TEXT, answer},
     cached::Cached,
     metrics::{self, CONTENT_TYPE as METRICS},
-    order_pages::NoOrderPage,
     server::fault_of_head,
     settings::GateSettings,
     tokens::Tokens,
@@ -42,12 +44,12 @@ use crate::{
 const BODY_BYTES: usize = 16 << 10;
 /// The largest body of a request with many events, in bytes.
 const EVENTS_BODY_BYTES: usize = 1 << 20;
+/// The outcome of a check if the order would be admitted.
+const WOULD_BE_ADMITTED: &str = "would_be_admitted";
 const JSON_LINES: &str = "application/jsonl";
 
 /// The time for which the gate reuses the last result of whether Redis answers.
 const READY_FRESH_FOR: Duration = Duration::from_secs(1);
-const PROBLEM: &str = "application/problem+json";
-const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
 /// The HTTP pages that a gate serves.
 #[derive(Debug)]
@@ -60,6 +62,7 @@ pub struct GatePages {
     redis_answers: Cached<bool>,
     attempts: Attempts,
     events: EventReports,
+    list: OrderList,
     settings: GateSettings,
     tokens: Arc<Tokens>,
     stop: CancellationToken,
@@ -79,6 +82,7 @@ impl GatePages {
         Self {
             following,
             events,
+            list: OrderList::new(),
             refusals,
             logins,
             counters,
@@ -110,10 +114,10 @@ impl GatePages {
         // The path is copied: answering takes the request, with its body.
         let path = request.uri().path().to_owned();
         let route = Route::of(request.method(), &path, self.logins.is_some());
-        if route.is_ok_and(Route::is_counted) || route.is_err() {
-            if let Err(told) = self.attempts.count_address(caller.address()) {
-                return self.refuse(route.ok(), told);
-            }
+        if route.map_or(true, Route::is_counted)
+            && let Err(told) = self.attempts.count_address(caller.address())
+        {
+            return self.refuse(route.ok(), told);
         }
         let route = match route {
             Ok(route) => route,
@@ -153,6 +157,10 @@ impl GatePages {
                 answered
                     .map_or_else(|told| problem(&told), |(reported, wait)| event_accepted(&reported, wait))
             }
+            Route::CheckOrder => match self.check(request, caller).await {
+                Ok(()) => json_page(&json!({ "outcome": WOULD_BE_ADMITTED })),
+                Err(told) => problem(&told),
+            },
             Route::PostEvents => match self.post_events(request, caller).await {
                 Ok(lines) => answer(StatusCode::OK, JSON_LINES, lines),
                 Err(told) => {
@@ -160,11 +168,26 @@ impl GatePages {
                     problem(&told)
                 }
             },
-            Route::Order(order) => {
-                let shown = self.order_page(order, &request, caller).await;
-                shown.unwrap_or_else(|told| problem(&told))
-            }
+            route => self.look(route, &request, caller).await.unwrap_or_else(|told| problem(&told)),
         }
+    }
+
+    /// Answers a request that changes nothing.
+    async fn look(
+        &self,
+        route: Route<'_>,
+        request: &Request<Incoming>,
+        caller: &Caller,
+    ) -> Result<Answer, Problem> {
+        let offers = &self.following.now().offers;
+        let page = match route {
+            Route::ListOrders => self.order_list(request.uri().query(), caller).await?,
+            Route::Voucher(id) => offers.voucher(parsed(id, "voucher")?).await?,
+            Route::Campaign(id) => offers.campaign(parsed(id, "campaign")?).await?,
+            Route::Order(order) => return self.order_page(order, request, caller).await,
+            _ => return Err(ProblemKind::NoSuchPage.into()),
+        };
+        Ok(json_page(&page))
     }
 
     async fn post_event(
@@ -280,30 +303,35 @@ impl GatePages {
         tutorial::told(&answered)
     }
 
-    async fn order(&self, request: Request<Incoming>, caller: &Caller) -> Result<Admitted, Problem> {
+    /// Answers with a user's orders of a voucher. A user whom a proxy names sees its own orders.
+    async fn order_list(&self, query: Option<&str>, caller: &Caller) -> Result<Value, Problem> {
+        let only = caller.user()?;
+        let asked = order_list::asked(query, only)?;
+        self.list.answer(&self.following.now(), asked).await
+    }
+
+    async fn check(&self, request: Request<Incoming>, caller: &Caller) -> Result<(), Problem> {
+        let wanted = self.wanted(request, caller).await?;
+        if wanted.order.is_some() {
+            return Err(ProblemKind::BadInput.because("a check has no `orderId`"));
+        }
+        self.following.admitting()?.ordering.check(wanted).await
+    }
+
+    /// Reads a request for an order, and counts its user and its subjects.
+    async fn wanted(&self, request: Request<Incoming>, caller: &Caller) -> Result<Wanted, Problem> {
         let user = caller.user()?;
-        let attributes = attributes(request.headers())?;
         let body = body::read(request, &[JSON], BODY_BYTES, self.settings.read_within).await?;
         let wanted = request::read(&body, user)?;
         self.attempts.count_subjects(wanted.user, &wanted.subjects)?;
+        Ok(wanted)
+    }
+
+    async fn order(&self, request: Request<Incoming>, caller: &Caller) -> Result<Admitted, Problem> {
+        let attributes = attributes(request.headers())?;
+        let wanted = self.wanted(request, caller).await?;
         self.following.admitting()?.ordering.order(wanted, attributes).await
     }
-}
-
-/// Reads the attributes of a request from its headers.
-fn attributes(headers: &HeaderMap) -> Result<Attributes, Problem> {
-    let traceparent = traceparent(headers);
-    let mut keys = headers.get_all(IDEMPOTENCY_KEY).into_iter();
-    let key = keys.next().map(|key| IdempotencyKey::parse(key.as_bytes())).transpose();
-    match (key, keys.next()) {
-        (Ok(key), None) => Ok(Attributes { key, traceparent }),
-        (Err(why), _) => Err(ProblemKind::BadInput.because(format!("Idempotency-Key {why}"))),
-        (_, Some(_)) => Err(ProblemKind::BadInput.because("the header Idempotency-Key is repeated")),
-    }
-}
-
-fn traceparent(headers: &HeaderMap) -> Option<String> {
-    headers.get("traceparent").and_then(|value| value.to_str().ok()).map(str::to_owned)
 }
 
 /// Refuses a request that names a user: users must not say that they have paid.
@@ -312,62 +340,4 @@ fn no_user(caller: &Caller) -> Result<(), Problem> {
         Some(_) => Err(ProblemKind::NotForUsers.into()),
         None => Ok(()),
     }
-}
-
-/// Answers with an accepted event: 200 if its outcome is known, otherwise 202.
-fn event_accepted(reported: &Reported, wait: Duration) -> Answer {
-    let status = if reported.outcome.is_some() { StatusCode::OK } else { StatusCode::ACCEPTED };
-    let mut accepted = answer(status, JSON, Value::Object(reported.document()).to_string());
-    if let Ok(location) = HeaderValue::try_from(reported.location()) {
-        accepted.headers_mut().insert(LOCATION, location);
-    }
-    if let Ok(applied) = HeaderValue::try_from(format!("wait={}", wait.as_secs()))
-        && !wait.is_zero()
-    {
-        accepted.headers_mut().insert("preference-applied", applied);
-    }
-    accepted
-}
-
-/// Answers with the order and the path of its page. The path names the voucher, because the order id alone does not
-/// lead to the row.
-fn accepted(Admitted { order, voucher, when }: Admitted) -> Answer {
-    let body = json!({ "orderId": order.to_string(), "outcome": when.word() }).to_string();
-    let mut accepted = answer(StatusCode::ACCEPTED, JSON, body);
-    if let Ok(location) = HeaderValue::try_from(format!("/orders/{order}?voucher={voucher}")) {
-        accepted.headers_mut().insert(LOCATION, location);
-    }
-    accepted
-}
-
-/// The text of the page that the type of a problem links to.
-fn problem_page(slug: &str) -> Option<String> {
-    let kind = openapi::kind_of(slug)?;
-    Some(format!("{}: {}\n\n{}\n", kind.status(), kind.title(), kind.page()))
-}
-
-fn no_order_page(why: &NoOrderPage) -> Problem {
-    let kind = match why {
-        NoOrderPage::BadQuestion(_) => ProblemKind::BadQuestion,
-        NoOrderPage::TooMany => ProblemKind::TooManyQuestions,
-        NoOrderPage::StoresAway(_) => ProblemKind::StoresAway,
-    };
-    kind.because(why.to_string())
-}
-
-fn problem(problem: &Problem) -> Answer {
-    let mut answer = answer(problem.kind.http_status(), PROBLEM, problem.document());
-    if problem.kind == ProblemKind::UnknownEncoding {
-        answer.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-    }
-    if let Some(seconds) = problem.retry_after_s {
-        answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
-    }
-    answer
-}
-
-fn allowing(methods: &'static str) -> Answer {
-    let mut answer = problem(&ProblemKind::WrongMethod.into());
-    answer.headers_mut().insert(ALLOW, HeaderValue::from_static(methods));
-    answer
 }

@@ -70,7 +70,7 @@ problems! {
     TooSlow 408 "too-slow" "The request arrived too slowly": "The body of the request must arrive within the time of the setting `gate.read_ms`. Send the whole request at once."
     SoldOut 409 "sold-out" "The voucher is sold out": "The voucher has no units left. Units become free again when orders are cancelled or expire."
     TooFewLeft 409 "too-few-left" "The voucher has too few units left": "The voucher has fewer units left than the request asks for. The member `unitsLeft` says how many. Send a new request for at most this number."
-    SecondOrder 409 "second-order" "This user already has an order for this voucher": "Each user may have one order for a voucher, unless a limit allows more."
+    SecondOrder 409 "second-order" "This user already has an order for this voucher": "Each user may have one order for a voucher, unless a limit allows more. The member `orders` is the path of the list of the user's orders of this voucher."
     OverLimit 409 "over-limit" "A limit refuses the order": "The member `limit` names the limit. The members `ordersLeft` and `unitsLeft` say how many orders and units the limit still allows. The member `opensAt` is the time when the next window of the limit begins."
     NotBegun 409 "not-begun" "The sale has not begun": "Send the request again after the sale has begun."
     Over 409 "over" "The sale is over": "The sale has ended, so the gate admits no more orders for this voucher."
@@ -223,7 +223,8 @@ pub fn outcome(reply: Result<AdmitReply, ScriptError>, admission: &Admission) ->
             return Ok(Admitted { order, voucher, when: AdmissionAttempt::Before });
         }
         Ok(AdmitReply::SoldOut) => sold_out(0),
-        Ok(AdmitReply::UserHasOrder) => Kind::SecondOrder.into(),
+        Ok(AdmitReply::UserHasOrder) => Problem::from(Kind::SecondOrder)
+            .with("orders", format!("/orders?voucherId={voucher}&userId={}", admission.user)),
         Ok(AdmitReply::NoStock) => Kind::NoSuchSale.into(),
         Ok(AdmitReply::NotBegun) => Kind::NotBegun.into(),
         Ok(AdmitReply::Over) => Kind::Over.into(),

@@ -24,6 +24,14 @@ pub enum Route<'a> {
     PlaceOrderOfTutorial,
     /// The state of the order with this path below `/orders/`, as a page or as server-sent events.
     Order(&'a str),
+    /// The question what an order would get.
+    CheckOrder,
+    /// The list of a user's orders of a voucher.
+    ListOrders,
+    /// The offer of the voucher with this id.
+    Voucher(&'a str),
+    /// The offers of the campaign with this id.
+    Campaign(&'a str),
     /// The report of an event of the order with this id.
     PostEvent(&'a str),
     /// The report of many events, one in each line.
@@ -53,18 +61,13 @@ impl<'a> Route<'a> {
             "/readyz" => (Some(Self::Readyz), None),
             "/openapi.json" => (Some(Self::OpenApi), None),
             "/metrics" => (Some(Self::Metrics), None),
-            "/orders" => (None, Some(Self::PlaceOrder)),
+            "/orders" => (Some(Self::ListOrders), Some(Self::PlaceOrder)),
+            "/orders/check" => (None, Some(Self::CheckOrder)),
             "/events" => (None, Some(Self::PostEvents)),
             path if has_tutorial && path.starts_with(tutorial::PATH) => {
                 (None, Some(Self::PlaceOrderOfTutorial))
             }
-            path => match (path.strip_prefix("/orders/"), path.strip_prefix("/problems/")) {
-                (Some(order), _) => {
-                    (Some(Self::Order(order)), order.strip_suffix("/events").map(Self::PostEvent))
-                }
-                (_, Some(slug)) => (Some(Self::ProblemPage(slug)), None),
-                _ => return Err(NoRoute::NoSuchPage),
-            },
+            path => Self::below(path)?,
         };
         let meant = match *method {
             Method::GET | Method::HEAD => read,
@@ -78,12 +81,25 @@ impl<'a> Route<'a> {
         }))
     }
 
+    /// Finds the pages for reading and for sending below a folder.
+    fn below(path: &'a str) -> Result<(Option<Self>, Option<Self>), NoRoute> {
+        let (folder, rest) =
+            path.strip_prefix('/').and_then(|path| path.split_once('/')).ok_or(NoRoute::NoSuchPage)?;
+        match folder {
+            "orders" => Ok((Some(Self::Order(rest)), rest.strip_suffix("/events").map(Self::PostEvent))),
+            "vouchers" => Ok((Some(Self::Voucher(rest)), None)),
+            "campaigns" => Ok((Some(Self::Campaign(rest)), None)),
+            "problems" => Ok((Some(Self::ProblemPage(rest)), None)),
+            _ => Err(NoRoute::NoSuchPage),
+        }
+    }
+
     /// The scopes of which a token needs one. None: the request needs no token.
     pub const fn scopes(self) -> Option<&'static [Scope]> {
         match self {
-            Self::PlaceOrder => Some(&[Scope::Order]),
+            Self::PlaceOrder | Self::CheckOrder => Some(&[Scope::Order]),
             Self::PostEvent(_) | Self::PostEvents => Some(&[Scope::Event]),
-            Self::Order(_) => Some(LOOK),
+            Self::Order(_) | Self::ListOrders | Self::Voucher(_) | Self::Campaign(_) => Some(LOOK),
             Self::Metrics => Some(&[Scope::Read]),
             // The tutorial's login takes the place of a token.
             Self::Livez
@@ -116,6 +132,9 @@ mod tests {
         assert_eq!(route(Method::HEAD, "/livez"), Ok(Route::Livez));
         assert_eq!(route(Method::POST, "/livez"), Err(NoRoute::WrongMethod("GET, HEAD")));
         assert_eq!(route(Method::POST, "/orders"), Ok(Route::PlaceOrder));
+        assert_eq!(route(Method::PATCH, "/orders"), Err(NoRoute::WrongMethod("GET, HEAD, POST")));
+        assert_eq!(route(Method::GET, "/orders/check"), Err(NoRoute::WrongMethod("POST")));
+        assert_eq!(route(Method::GET, "/vouchers/7"), Ok(Route::Voucher("7")));
         assert_eq!(route(Method::PUT, "/orders/7"), Err(NoRoute::WrongMethod("GET, HEAD")));
         assert_eq!(route(Method::GET, "/orders/7/events"), Ok(Route::Order("7/events")));
         assert_eq!(route(Method::POST, "/orders/7/events"), Ok(Route::PostEvent("7")));

@@ -49,7 +49,7 @@ impl QueueEstimate {
             EntryLocation::Settled => return None,
         };
         let expected_s = match place {
-            QueuePosition::Unread => ahead.zip(read_per_s).and_then(|(ahead, rate)| seconds(ahead, rate)),
+            QueuePosition::Unread => ahead.zip(read_per_s).and_then(|(ahead, rate)| seconds_for(ahead, rate)),
             QueuePosition::InProgress => Some(0.0),
             QueuePosition::SetAside => None,
         };
@@ -58,8 +58,10 @@ impl QueueEstimate {
     }
 }
 
-/// Returns the seconds until the entry behind `ahead` others is read.
-fn seconds(ahead: u64, rate: f64) -> Option<f64> {
+/// Returns the seconds until workers that read `rate` entries per second read the entry behind `ahead` others. None:
+/// workers read nothing.
+#[must_use]
+pub fn seconds_for(ahead: u64, rate: f64) -> Option<f64> {
     let entries = f64::from(u32::try_from(ahead).unwrap_or(u32::MAX)) + 1.0;
     // The result has tenths of a second: more digits would not be accurate.
     (rate > 0.0).then(|| (entries / rate * 10.0).ceil() / 10.0)

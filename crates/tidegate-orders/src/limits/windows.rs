@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::{civil, tz::TimeZone};
 
+use super::{Rule, RuleKind, RuleSet, Window};
 use crate::order::CampaignId;
 
 /// The time after the end of a window until it is over for good. Until then, a clock that is set back may lead into it
@@ -51,25 +52,9 @@ impl CountedWindows {
     /// Parses the text that [`super::rules_text`] writes. `None` if the text has another form.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        let (head, rules) = text.split_once(';')?;
-        let (slots, campaign) = head.split_once(' ')?;
-        let (has_slots, campaign) = (slots == "1", campaign.parse().ok());
-        let rules = rules.split(';').filter(|rule| !rule.is_empty());
-        let by_number = rules.map(|rule| {
-            let words: Vec<&str> = rule.split(' ').collect();
-            let offset_s = words.get(4)?.parse().ok()?;
-            let counted = match *words.get(3)? {
-                "order" | "sale" => Counted::Sale,
-                "day" => Counted::Day { offset_s },
-                "month" => Counted::Month { offset_s },
-                "rate" => Counted::Rate,
-                seconds => Counted::Seconds(seconds.parse().ok()?),
-            };
-            let most = |at: usize| words.get(at).and_then(|most| most.parse().ok());
-            let (name, orders, units) = ((*words.get(1)?).to_owned(), most(5), most(6));
-            Some((words.first()?.parse().ok()?, CountedRule { name, orders, units, counted }))
-        });
-        Some(Self { campaign, has_slots, by_number: by_number.collect::<Option<_>>()? })
+        let RuleSet { campaign, has_slots, rules } = RuleSet::parse(text)?;
+        let by_number = rules.into_iter().map(|rule| (rule.number.get(), rule.into())).collect();
+        Some(Self { campaign, has_slots, by_number })
     }
 
     /// The rule with time windows that a counter in the Redis hash of limit counters belongs to. `None` if the counter
@@ -97,6 +82,21 @@ impl CountedWindows {
     }
 }
 
+impl From<Rule> for CountedRule {
+    fn from(rule: Rule) -> Self {
+        let (orders, units, counted) = match rule.kind {
+            RuleKind::Rate { .. } => (None, None, Counted::Rate),
+            RuleKind::Limit { window, orders, units } => (orders, units, Counted::of(window)),
+        };
+        Self {
+            name: rule.name.to_string(),
+            orders: orders.map(u64::from),
+            units: units.map(u64::from),
+            counted,
+        }
+    }
+}
+
 impl CountedRule {
     /// Whether the window with the given number has not ended, so that the next order must be checked against its
     /// counts.
@@ -114,6 +114,15 @@ impl CountedRule {
 }
 
 impl Counted {
+    fn of(window: Window) -> Self {
+        match window {
+            Window::Order | Window::Sale => Self::Sale,
+            Window::Day { offset_s } => Self::Day { offset_s: offset_s.into() },
+            Window::Month { offset_s } => Self::Month { offset_s: offset_s.into() },
+            Window::Seconds(length) => Self::Seconds(length.get().into()),
+        }
+    }
+
     /// The end of the window of this number, in Unix milliseconds.
     fn end_ms(self, window: i64) -> Option<i64> {
         let next = window.checked_add(1)?;

@@ -5,6 +5,8 @@ mod recount;
 mod sweep;
 mod uses;
 
+use std::collections::BTreeMap;
+
 use fred::{interfaces::HashesInterface, types::Value};
 use tidegate_stream::Script;
 
@@ -15,7 +17,7 @@ pub use self::{
 use super::{ScriptError, access::RedisAccess};
 use crate::{
     keys::naming,
-    limits::{CountedWindows, LimitOwner},
+    limits::{CountedWindows, LimitOwner, RuleSet},
     order::{CampaignId, VoucherId},
     records::journal::LIMITED,
 };
@@ -159,6 +161,26 @@ impl SaleLimits {
             [(RULES.to_owned(), rules.to_owned())].into_iter().chain(regions).collect();
         let written: Result<u64, _> = self.access.pool.hset(&key, fields).await;
         written.map(drop).map_err(|error| naming(&key, error).into())
+    }
+
+    /// Reads the common rules of a campaign and the vouchers of its regions, sorted by the names of the regions. `None` if
+    /// Redis does not know the campaign.
+    ///
+    /// # Errors
+    /// See [`ScriptError`].
+    pub async fn read_campaign(
+        &self,
+        campaign: CampaignId,
+    ) -> Result<Option<(RuleSet, BTreeMap<String, VoucherId>)>, ScriptError> {
+        let key = self.access.keys.limits(LimitOwner::Campaign(campaign)).rules();
+        let fields: Result<BTreeMap<String, String>, _> = self.access.pool.hgetall(&key).await;
+        let fields = fields.map_err(|error| naming(&key, error))?;
+        let rules = fields.get(RULES).and_then(|rules| RuleSet::parse(rules)).unwrap_or_default();
+        let region = |(name, voucher): (&String, &String)| {
+            Some((name.strip_prefix(REGION)?.to_owned(), voucher.parse().ok()?))
+        };
+        let regions: BTreeMap<_, _> = fields.iter().filter_map(region).collect();
+        Ok((!regions.is_empty()).then_some((rules, regions)))
     }
 
     /// Reads the vouchers that Redis has for the given regions of a campaign, in the sequence of the regions.

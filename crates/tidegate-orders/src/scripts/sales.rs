@@ -3,6 +3,7 @@
 mod busy_marks;
 mod delist;
 mod memory;
+mod offer;
 mod stock_change;
 
 use fred::{
@@ -16,6 +17,7 @@ use tidegate_stream::Script;
 pub use self::{
     busy_marks::{BusyMark, MarkedSales},
     delist::{DelistReply, RemovedKeys, SaleKeys},
+    offer::{Offer, OfferState},
     stock_change::{ChangeReply, ChangeState, RecordedTransfer, StockChange, StockTransfer, WholeChange},
 };
 use super::{ScriptError, access::RedisAccess, understood};
