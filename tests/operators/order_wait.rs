@@ -38,13 +38,13 @@ async fn a_wait_ends_with_0_when_the_order_is_written_and_says_meanwhile_where_i
     let program = operator(&fixture);
     let json = program.run("order wait 5 --voucher 1 --for 0s --json").expect(11).json();
     assert_eq!(
-        (&json["state"], &json["order"], &json["user"], &json["voucher"], &json["quantity"]),
+        (&json["state"], &json["orderId"], &json["userId"], &json["voucherId"], &json["quantity"]),
         (&"waiting".into(), &"5".into(), &"5".into(), &"1".into(), &1.into()),
         "{json:#}"
     );
     assert_eq!(json["estimate"]["place"], "unread", "{json:#}");
     assert!(json["estimate"]["ahead"].as_u64() <= Some(4), "{json:#}");
-    assert!(json["estimate"]["expected_s"].is_null(), "nobody reads: {json:#}");
+    assert!(json["estimate"]["expectedS"].is_null(), "nobody reads: {json:#}");
 
     let waiting = waits(&fixture, &["order", "wait", "5"]).await;
     // A command without the voucher also finds the order.
@@ -92,7 +92,7 @@ async fn an_order_of_a_producer_without_a_journal_is_found_while_it_waits() {
     fixture.redis_says(&["XGROUP", "CREATE", STREAM, GROUP, "0", "MKSTREAM"]).await;
     fixture.add_order(7, 9, 1).await;
     let json = operator(&fixture).run("order wait 7 --for 0s --json").expect(11).json();
-    assert_eq!((&json["state"], &json["user"]), (&"waiting".into(), &"9".into()), "{json:#}");
+    assert_eq!((&json["state"], &json["userId"]), (&"waiting".into(), &"9".into()), "{json:#}");
     fixture.hand_over("gone-0", 1).await;
     let json = operator(&fixture).run("order wait 7 --voucher 1 --for 0s --json").expect(1).json();
     assert_eq!(json["state"], "unknown", "read, and neither journal nor MySQL know it: {json:#}");
@@ -135,9 +135,9 @@ async fn refused_cancelled_expired_and_dead_orders_end_a_wait_with_codes_of_thei
     event(&fixture, 2, &[("event", "paid"), ("ref", "late")]).await;
     fixture.settled().await;
     let json = program.run("order wait 2 --json").expect(8).json();
-    assert_eq!((&json["state"], &json["refunds_due"][0]["ref"]), (&"refunding".into(), &"late".into()));
+    assert_eq!((&json["state"], &json["refundsDue"][0]["ref"]), (&"refunding".into(), &"late".into()));
     assert_eq!((&json["step"], &json["events"][1]["outcome"]), (&2.into(), &"refund_due".into()));
-    assert!(json["events"][1]["at_ms"].as_i64() > Some(1_700_000_000_000), "{json:#}");
+    assert!(json["events"][1]["at"].as_i64() > Some(1_700_000_000_000), "{json:#}");
     assert!(worker.stop().await.success());
 }
 

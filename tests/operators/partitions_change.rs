@@ -423,7 +423,7 @@ impl GrowingSystem {
 async fn all_reached(gate: SocketAddr) {
     for voucher in VOUCHERS {
         until("the partition of the voucher is reached", || async {
-            ask(gate, Method::GET, &format!("/orders/1?voucher={voucher}"), &[], "").await.status == 404
+            ask(gate, Method::GET, &format!("/orders/1?voucherId={voucher}"), &[], "").await.status == 404
         })
         .await;
     }

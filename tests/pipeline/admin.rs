@@ -302,7 +302,7 @@ async fn no_lane_waits_for_a_connection_over_which_somebody_looks() {
     };
     // The worker gives up the lookup after 2 s.
     let (page, _, ()) =
-        tokio::join!(get(&worker, "/metrics"), get(&worker, "/orders/777777?voucher=1"), rush);
+        tokio::join!(get(&worker, "/metrics"), get(&worker, "/orders/777777?voucherId=1"), rush);
     assert_eq!(page.samples()["tidegate_gather_success{store=\"mysql\"}"], 0.0);
     assert!(!worker.log().contains("outage began"), "{}", worker.log());
     assert!(worker.stop().await.success());

@@ -88,14 +88,14 @@ async fn a_stream_tells_of_an_order_from_waiting_to_its_end_and_ends_with_it() {
     until_page(&first, "/status", 200, "\"activity\": \"paused\"").await;
     until_page(&second, "/status", 200, "\"activity\": \"paused\"").await;
     fixture.admit(7, 7, 1, 2).await;
-    let page = get(&first, "/orders/7?voucher=1").await;
+    let page = get(&first, "/orders/7?voucherId=1").await;
     assert_eq!((page.status, page.content_type.as_str()), (200, "application/json"), "{page:?}");
     let order = page.json();
-    assert_eq!((&order["order"], &order["user"]), (&"7".into(), &"7".into()), "{order:#}");
+    assert_eq!((&order["orderId"], &order["userId"]), (&"7".into(), &"7".into()), "{order:#}");
     assert_eq!((&order["state"], &order["quantity"]), (&"waiting".into(), &2.into()), "{order:#}");
     assert_eq!((&order["estimate"]["place"], &order["estimate"]["paused"]), (&"unread".into(), &true.into()));
 
-    let mut told = Listener::open(address_of(&first).await, "/orders/7/events?voucher=1", None).await;
+    let mut told = Listener::open(address_of(&first).await, "/orders/7/events?voucherId=1", None).await;
     let mut elsewhere = Listener::open(address_of(&second).await, "/orders/7/events", None).await;
     assert_eq!(told.response.headers()["content-type"], "text/event-stream");
     assert_eq!((told.state().await, elsewhere.state().await), ("0-waiting".into(), "0-waiting".into()));
@@ -113,7 +113,7 @@ async fn a_stream_tells_of_an_order_from_waiting_to_its_end_and_ends_with_it() {
     assert_eq!((again.status(), again.state().await), (200, "2-used".into()));
     // A late payment has to be refunded, so this state is not the last one.
     event(&fixture, 7, "paid", "late").await;
-    until_page(&first, "/orders/7", 200, "\"refunds_due\":[{\"step\":3,\"ref\":\"late\"}]").await;
+    until_page(&first, "/orders/7", 200, "\"refundsDue\":[{\"step\":3,\"ref\":\"late\"}]").await;
     let mut due = Listener::open(address, "/orders/7/events", Some("2-used")).await;
     assert_eq!(due.state().await, "3-used");
     event(&fixture, 7, "refunded", "back").await;
@@ -141,13 +141,13 @@ async fn refused_and_dead_orders_are_told_with_the_reason_and_unknown_ones_are_4
         assert_eq!(told.state().await, format!("0-{state}"));
         assert!(told.next().await.is_none());
     }
-    let page = get(&worker, "/orders/999?voucher=1").await;
+    let page = get(&worker, "/orders/999?voucherId=1").await;
     assert_eq!((page.status, &page.json()["state"]), (404, &"unknown".into()), "{page:?}");
     for path in [
         "/orders/",
         "/orders/x",
         "/orders/0",
-        "/orders/1?voucher=x",
+        "/orders/1?voucherId=x",
         "/orders/1/events/2",
         "/orders/-1/events",
     ] {
@@ -179,7 +179,7 @@ async fn a_flood_of_streams_holds_up_neither_probes_nor_orders_nor_a_stop() {
     let mut open = Vec::new();
     let mut refused = 0;
     for order in 1..=160 {
-        let path = format!("/orders/{order}/events?voucher=1");
+        let path = format!("/orders/{order}/events?voucherId=1");
         let mut told = Listener::open(address, &path, None).await;
         if told.status() == 503 {
             refused += 1;
@@ -263,13 +263,13 @@ async fn while_mysql_is_away_an_order_is_503_and_open_streams_go_on_when_it_is_b
     let mut told = Listener::open(address, "/orders/1/events", None).await;
     assert_eq!(told.state().await, "0-confirmed");
     proxy.black_hole();
-    until_page(&worker, "/orders/2?voucher=1", 503, "MySQL").await;
+    until_page(&worker, "/orders/2?voucherId=1", 503, "MySQL").await;
     assert_eq!(Listener::open(address, "/orders/2/events", None).await.status(), 503);
     let mut askers = JoinSet::new();
     for _ in 0..28 {
         askers.spawn(async move {
             loop {
-                let page = ask(Method::GET, address, "/orders/3?voucher=1", None).await;
+                let page = ask(Method::GET, address, "/orders/3?voucherId=1", None).await;
                 assert_eq!(page.status, 503, "{page:?}");
                 if page.text.contains("too many requests at the same time") {
                     return;

@@ -105,7 +105,7 @@ async fn with_the_rights_of_the_examples_every_part_does_its_work() {
     }
     fixture.settled().await;
     // One order is written, one is a dead letter, and one is unknown.
-    for (order, status) in [("1001", 200), ("4001?voucher=1", 200), ("999999999", 404)] {
+    for (order, status) in [("1001", 200), ("4001?voucherId=1", 200), ("999999999", 404)] {
         assert_eq!(get(&second, &format!("/orders/{order}")).await.status, status, "{order}");
     }
     assert_eq!(second.stop().await.code(), Some(0));

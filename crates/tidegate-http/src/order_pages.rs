@@ -94,7 +94,7 @@ impl OrderPages {
         let progress = first_look(&mut told).await.map_err(NoOrderPage::StoresAway)?;
         if self.watch.is_sharded() && asked.1.is_none() && progress.state == OrderState::Unknown {
             // The query read only one shard, and the row may be in another.
-            let why = "no such order in the shard of this order id: also send `voucher`, which finds the right shard";
+            let why = "no such order in the shard of this order id: also send `voucherId`, which finds the right shard";
             return Err(NoOrderPage::BadQuestion(why));
         }
         if only.is_some() && progress.user != only {
@@ -165,11 +165,14 @@ async fn first_look(told: &mut watch::Receiver<LastProgress>) -> Result<Arc<Orde
 
 fn asked(id: &str, query: &str) -> Result<Asked, &'static str> {
     let order: OrderId = id.parse().map_err(|_| "an order id is a number from 1 to 9223372036854775807")?;
-    let vouchers: Vec<&str> = query.split('&').filter_map(|part| part.strip_prefix("voucher=")).collect();
+    // Earlier versions named the parameter `voucher`.
+    let pairs = query.split('&').filter_map(|part| part.split_once('='));
+    let vouchers = pairs.filter(|(name, _)| ["voucherId", "voucher"].contains(name)).map(|(_, value)| value);
+    let vouchers: Vec<&str> = vouchers.collect();
     let voucher = match vouchers.as_slice() {
         [] => None,
-        [one] => Some(one.parse::<VoucherId>().map_err(|_| "`voucher` is not a valid voucher id")?),
-        _ => return Err("send `voucher` only once"),
+        [one] => Some(one.parse::<VoucherId>().map_err(|_| "`voucherId` is not a valid voucher id")?),
+        _ => return Err("send `voucherId` only once"),
     };
     Ok((order, voucher))
 }
@@ -183,7 +186,8 @@ mod tests {
         let id = |number: i64| OrderId::try_from(number).unwrap();
         let voucher = |number: i64| VoucherId::try_from(number).unwrap();
         assert_eq!(asked("7", ""), Ok((id(7), None)));
-        assert_eq!(asked("7", "voucher=3&x=1"), Ok((id(7), Some(voucher(3)))));
+        assert_eq!(asked("7", "voucherId=3&x=1"), Ok((id(7), Some(voucher(3)))));
+        assert_eq!(asked("7", "voucher=3"), Ok((id(7), Some(voucher(3)))), "as earlier versions");
         for (path, query) in [
             ("", ""),
             ("0", ""),
@@ -191,9 +195,9 @@ mod tests {
             ("7x", ""),
             ("9223372036854775808", ""),
             ("7/x", ""),
-            ("7", "voucher="),
-            ("7", "voucher=0"),
-            ("7", "voucher=1&voucher=2"),
+            ("7", "voucherId="),
+            ("7", "voucherId=0"),
+            ("7", "voucherId=1&voucherId=2"),
         ] {
             assert!(asked(path, query).is_err(), "{path} {query}");
         }

@@ -117,13 +117,13 @@ async fn a_user_behind_a_proxy_sees_no_order_of_another_user() {
         ask_on(scene.connect(from).await, Method::GET, path, headers, "").await.expect("an answer")
     };
     let own = look(PROXY, &page, &[("X-User-Id", "42")]).await;
-    assert_eq!((own.status, &own.body["user"]), (200, &json!("42")), "{:#}", own.body);
+    assert_eq!((own.status, &own.body["userId"]), (200, &json!("42")), "{:#}", own.body);
     assert_eq!(look(STRANGER, &page, &[]).await.status, 200, "an application sees all orders");
-    let nobody = look(PROXY, "/orders/1?voucher=7", &[("X-User-Id", "43")]).await;
+    let nobody = look(PROXY, "/orders/1?voucherId=7", &[("X-User-Id", "43")]).await;
     for path in [&page, &events] {
         let other = look(PROXY, path, &[("X-User-Id", "43")]).await;
         assert_eq!((other.status, &other.body["state"]), (404, &json!("unknown")), "{path}");
-        let id = other.body["order"].as_str().expect("its id");
+        let id = other.body["orderId"].as_str().expect("its id");
         assert_eq!(
             other.text,
             nobody.text.replace("\"1\"", &format!("\"{id}\"")),

@@ -51,7 +51,7 @@ async fn a_payment_is_told_what_became_of_it_and_the_same_again_is_told_the_same
     let at_once = report(address, &order, &[], &event("paid", "p-1", 1)).await;
     assert_eq!(told(&at_once), (202, "accepted", ""), "{:#}", at_once.body);
     let page = at_once.headers["location"].to_str().expect("a path").to_owned();
-    assert_eq!(page, format!("/orders/{order}?voucher=7"));
+    assert_eq!(page, format!("/orders/{order}?voucherId=7"));
     for _ in 0..2 {
         let again = report(address, &order, &[WAIT], &event("paid", "p-1", 1)).await;
         assert_eq!(told(&again), (200, "applied", ""), "{:#}", again.body);
@@ -60,7 +60,7 @@ async fn a_payment_is_told_what_became_of_it_and_the_same_again_is_told_the_same
     let second = report(address, &order, &[WAIT], &event("paid", "p-2", 1)).await;
     assert_eq!(told(&second), (200, "refund_due", ""), "{:#}", second.body);
     let due = ask(address, Method::GET, &page, &[], "").await.body;
-    assert_eq!((&due["state"], &due["refunds_due"][0]["ref"]), (&json!("paid"), &json!("p-2")), "{due:#}");
+    assert_eq!((&due["state"], &due["refundsDue"][0]["ref"]), (&json!("paid"), &json!("p-2")), "{due:#}");
     let mut refunded = event("refunded", "r-2", 1);
     refunded["payment"] = json!("p-2");
     assert_eq!(told(&report(address, &order, &[WAIT], &refunded).await), (200, "applied", ""));
@@ -73,8 +73,8 @@ async fn a_payment_is_told_what_became_of_it_and_the_same_again_is_told_the_same
     assert_eq!(told(&other), (200, "rejected", "wrong_owner"));
     let nobodys = report(address, "4711", &[WAIT], &event("paid", "p-9", 5)).await;
     assert_eq!(told(&nobodys), (200, "refund_due", ""), "no payment is lost in a 404");
-    let shown = ask(address, Method::GET, "/orders/4711?voucher=7", &[], "").await;
-    assert_eq!(shown.body["refunds_due"][0]["ref"], "p-9", "{:#}", shown.body);
+    let shown = ask(address, Method::GET, "/orders/4711?voucherId=7", &[], "").await;
+    assert_eq!(shown.body["refundsDue"][0]["ref"], "p-9", "{:#}", shown.body);
     let events = ask(address, Method::GET, &page, &[], "").await.body["events"].clone();
     let events: Vec<String> =
         events.as_array().expect("events").iter().map(|it| it["outcome"].to_string()).collect();

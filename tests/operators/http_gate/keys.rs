@@ -66,7 +66,7 @@ async fn a_request_that_is_sent_again_under_its_key_is_the_same_order_at_any_gat
     let is_first = |answer: &&Answer| answer.body["outcome"] == "admitted";
     assert_eq!(answers.iter().filter(is_first).count(), 1);
     let location = answers[0].headers["location"].to_str().expect("text").to_owned();
-    assert_eq!(location, format!("/orders/{}?voucher=7", ids[0].as_str().expect("text")));
+    assert_eq!(location, format!("/orders/{}?voucherId=7", ids[0].as_str().expect("text")));
     let entries: u64 = fixture.client.xlen("stream.orders").await.expect("Redis answers");
     assert_eq!(entries, 1);
 
@@ -164,7 +164,7 @@ async fn whoever_asks_again_after_a_failover_lost_the_key_is_told_of_the_order_t
     let is_first = |answer: &Answer, id: &str| {
         assert_eq!(answer.status, 202, "{:#}", answer.body);
         assert_eq!(answer.body, json!({ "orderId": id, "outcome": "admitted_before" }));
-        assert_eq!(answer.headers["location"], format!("/orders/{id}?voucher=7"));
+        assert_eq!(answer.headers["location"], format!("/orders/{id}?voucherId=7"));
     };
 
     // Only the key and the note are lost.

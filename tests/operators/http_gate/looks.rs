@@ -26,7 +26,7 @@ async fn a_caller_asks_the_gate_what_became_of_the_order_that_it_admitted() {
     let get = async |path: &str| ask(address, Method::GET, path, &[], "").await;
     let waiting = get(&place).await;
     assert_eq!((waiting.status, &waiting.body["state"]), (200, &json!("waiting")), "{:#}", waiting.body);
-    assert_eq!(waiting.body["order"], admitted.body["orderId"]);
+    assert_eq!(waiting.body["orderId"], admitted.body["orderId"]);
 
     // A client that listens receives the change.
     let mut listener = TcpStream::connect(address).await.expect("the gate listens");
@@ -49,7 +49,7 @@ async fn a_caller_asks_the_gate_what_became_of_the_order_that_it_admitted() {
     until("it is confirmed", || async { get(&place).await.body["state"] == "confirmed" }).await;
 
     assert_eq!(get("/orders/4711").await.status, 404);
-    for bad in ["/orders/x", "/orders/0", "/orders/1?voucher=y"] {
+    for bad in ["/orders/x", "/orders/0", "/orders/1?voucherId=y"] {
         let answer = get(bad).await;
         let kind =
             answer.body["type"].as_str().unwrap_or_default().trim_start_matches("/problems/").to_owned();

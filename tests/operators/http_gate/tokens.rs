@@ -43,7 +43,7 @@ async fn a_token_permits_its_scopes_everywhere_and_ends_when_it_is_removed() {
 
     for (method, path, of_shop, of_page) in [
         (Method::POST, "/orders", 202, 403),
-        (Method::GET, "/orders/1?voucher=7", 404, 404),
+        (Method::GET, "/orders/1?voucherId=7", 404, 404),
         (Method::GET, "/metrics", 403, 200),
         (Method::GET, "/openapi.json", 200, 200),
     ] {
@@ -67,7 +67,7 @@ async fn a_token_permits_its_scopes_everywhere_and_ends_when_it_is_removed() {
 
     let turns = async |token: &str, expected: u16| {
         until("the list was read again", || async {
-            status(gate, Method::GET, "/orders/1?voucher=7", token).await == expected
+            status(gate, Method::GET, "/orders/1?voucherId=7", token).await == expected
         })
         .await;
     };

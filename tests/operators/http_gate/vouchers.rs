@@ -157,7 +157,7 @@ async fn a_user_whose_second_order_is_refused_finds_the_first_one_waiting_and_wr
             (Some(1), &json!(true)),
             "{page:#}"
         );
-        (page["orders"][0]["order"].clone(), page["orders"][0]["state"].clone())
+        (page["orders"][0]["orderId"].clone(), page["orders"][0]["state"].clone())
     };
     assert_eq!(listed().await, (first.clone(), json!("waiting")));
     let worker = fixture.worker("w").start();

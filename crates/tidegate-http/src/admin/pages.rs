@@ -47,7 +47,7 @@ const INDEX: &str = "\
 /readyz   200 if at least one partition can write orders; otherwise 503, with the reasons
 /metrics  the metrics for Prometheus
 /status   JSON: the output of `tidegate status --json`, and the state of each lane
-/orders/ID         JSON: the state of an order; with ?voucher=ID, the answer is faster
+/orders/ID         JSON: the state of an order; with ?voucherId=ID, the answer is faster
 /orders/ID/events  server-sent events: the present state of an order, then each change
 ";
 

@@ -25,7 +25,7 @@ const PROBLEM: &str = "application/problem+json";
 pub fn accepted(Admitted { order, voucher, when }: Admitted) -> Answer {
     let body = json!({ "orderId": order.to_string(), "outcome": when.word() }).to_string();
     let mut accepted = answer(StatusCode::ACCEPTED, JSON, body);
-    if let Ok(location) = HeaderValue::try_from(format!("/orders/{order}?voucher={voucher}")) {
+    if let Ok(location) = HeaderValue::try_from(format!("/orders/{order}?voucherId={voucher}")) {
         accepted.headers_mut().insert(LOCATION, location);
     }
     accepted

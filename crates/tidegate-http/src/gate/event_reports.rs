@@ -48,7 +48,7 @@ pub struct Reported {
 impl Reported {
     /// The path of the page about the order.
     pub fn location(&self) -> String {
-        format!("/orders/{}?voucher={}", self.event.order, self.event.voucher)
+        format!("/orders/{}?voucherId={}", self.event.order, self.event.voucher)
     }
 
     /// The accepted event as the members of a JSON object.

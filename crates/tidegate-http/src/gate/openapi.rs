@@ -1,6 +1,11 @@
 //! The OpenAPI document of the gate: `openapi.json`, completed with the form of each problem.
 
 use serde_json::{Map, Value, json};
+use tidegate_orders::{
+    EventKind, OrderState,
+    event::{EventOutcome, EventRejection},
+    scripts::OfferState,
+};
 
 use super::problem::ProblemKind;
 use crate::settings::CallerSettings;
@@ -21,9 +26,17 @@ pub fn document(settings: &CallerSettings) -> String {
         }
     }
     document["paths"]["/problems/{kind}"]["get"]["parameters"][0]["schema"] = json!({ "enum": slugs() });
+    let schemas = &mut document["components"]["schemas"];
+    for (name, words) in enumerations() {
+        schemas[name]["enum"] = words.into();
+    }
+    let types: Vec<String> = slugs().into_iter().map(|slug| format!("/problems/{slug}")).collect();
+    schemas["Problem"]["properties"]["type"]["enum"] = types.into();
     if settings.user_header.is_some() {
         // A listed proxy names the user.
-        document["components"]["schemas"]["Wanted"]["required"] = json!([]);
+        schemas["VoucherOrder"]["required"] = json!(["voucherId"]);
+        schemas["RegionOrder"]["required"] = json!(["campaignId", "region"]);
+        document["paths"]["/orders"]["get"]["parameters"][1]["required"] = json!(false);
     }
     document.to_string()
 }
@@ -31,6 +44,20 @@ pub fn document(settings: &CallerSettings) -> String {
 /// Returns the kind of problem with this slug, such as `sold-out`.
 pub fn kind_of(slug: &str) -> Option<ProblemKind> {
     ProblemKind::ALL.iter().copied().find(|kind| kind.slug() == slug)
+}
+
+/// The words of each schema that is a list of words.
+fn enumerations() -> [(&'static str, Vec<&'static str>); 5] {
+    let kinds = || EventKind::ALL.into_iter();
+    let rejections = EventRejection::ALL.map(EventOutcome::Rejected);
+    let outcomes = [EventOutcome::Applied, EventOutcome::Unchanged, EventOutcome::RefundDue];
+    [
+        ("OrderState", OrderState::ALL.map(OrderState::word).to_vec()),
+        ("OfferState", OfferState::ALL.map(OfferState::word).to_vec()),
+        ("EventKind", kinds().map(EventKind::word).collect()),
+        ("ReportedKind", kinds().filter(|kind| *kind != EventKind::Expired).map(EventKind::word).collect()),
+        ("EventOutcome", outcomes.into_iter().chain(rejections).map(EventOutcome::word).collect()),
+    ]
 }
 
 fn slugs() -> Vec<&'static str> {
@@ -73,7 +100,36 @@ fn add_problem(response: &mut Value, kind: ProblemKind) {
 mod tests {
     use std::collections::BTreeSet;
 
+    use tidegate_operations::order_progress::OrderProgress;
+
     use super::*;
+
+    fn whole_document() -> Value {
+        serde_json::from_str(&document(&CallerSettings::default())).unwrap()
+    }
+
+    #[test]
+    fn the_state_of_an_order_has_the_members_that_the_document_has() {
+        let progress = OrderProgress::unknown(7.try_into().unwrap());
+        let written = serde_json::to_value(progress).unwrap();
+        let schema = &whole_document()["components"]["schemas"]["Progress"];
+        let written: BTreeSet<&String> = written.as_object().unwrap().keys().collect();
+        let described: BTreeSet<&String> = schema["properties"].as_object().unwrap().keys().collect();
+        assert_eq!(written, described);
+        assert_eq!(schema["required"].as_array().map(Vec::len), Some(described.len()));
+    }
+
+    #[test]
+    fn each_operation_has_an_id_and_each_list_of_words_has_words() {
+        let document = whole_document();
+        let paths = document["paths"].as_object().unwrap().values();
+        let operations: Vec<&Value> = paths.filter_map(Value::as_object).flat_map(Map::values).collect();
+        let ids: BTreeSet<&str> = operations.iter().filter_map(|it| it["operationId"].as_str()).collect();
+        assert_eq!(ids.len(), operations.len());
+        for (name, schema) in document["components"]["schemas"].as_object().unwrap() {
+            assert_ne!(schema["enum"].as_array().map(Vec::len), Some(0), "{name}");
+        }
+    }
 
     #[test]
     fn the_document_has_every_problem_under_its_status_and_no_other() {
@@ -84,7 +140,7 @@ mod tests {
             .map(|slug| slug.as_str().unwrap().to_owned())
             .collect();
         assert!(named.iter().all(|slug| kind_of(slug).is_some()), "{named:?}");
-        let mut document: Value = serde_json::from_str(&document(&CallerSettings::default())).unwrap();
+        let mut document = whole_document();
         let mut described = BTreeSet::new();
         for responses in responses_of(&mut document) {
             for (status, answer) in responses {

@@ -135,7 +135,7 @@ mod tests {
     async fn what_is_told_twice_is_sent_once_and_the_last_state_ends_it() {
         let (sender, mut stream, room) = stream(told(OrderState::Waiting, 0));
         let first = stream.next().await.unwrap();
-        assert!(first.starts_with("retry: 2000\nid: 0-waiting\ndata: {\"order\":\"7\""), "{first}");
+        assert!(first.starts_with("retry: 2000\nid: 0-waiting\ndata: {\"orderId\":\"7\""), "{first}");
         sender.send_replace(told(OrderState::Waiting, 0));
         assert_eq!(stream.change(), None);
         sender.send_replace(LastProgress::Failed("MySQL is away".into()));

@@ -8,6 +8,7 @@ use crate::order_show::{EntryLocation, EntryRecord};
 /// The estimated time until workers write a waiting order, calculated from the arrival times of entries and from the
 /// rate at which workers read entries.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct QueueEstimate {
     /// The position of the order's entry among the waiting entries.
     pub place: QueuePosition,

@@ -14,8 +14,10 @@ use crate::order_show::{OrderQuery, OrderRecords};
 
 /// The progress of an order from its admission to its end. In JSON, ids are strings, and times are Unix milliseconds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct OrderProgress {
     /// The id of the order.
+    #[serde(rename = "orderId")]
     pub order: OrderId,
     /// The state of the order, in one word.
     pub state: OrderState,
@@ -24,8 +26,10 @@ pub struct OrderProgress {
     /// Whether the order was ever cancelled or expired. A later payment for such an order must be refunded.
     pub was_cancelled: bool,
     /// The user of the order; None: no store has the order.
+    #[serde(rename = "userId")]
     pub user: Option<UserId>,
     /// The voucher of the order; None: no store has the order.
+    #[serde(rename = "voucherId")]
     pub voucher: Option<VoucherId>,
     /// The number of units of the order; None: no store has the order.
     pub quantity: Option<i64>,
@@ -60,6 +64,7 @@ pub struct ProgressEvent {
     /// The reason that the sender of the event gave, in one word.
     pub reason: Option<EventText>,
     /// The time when a worker recorded the event, in Unix milliseconds.
+    #[serde(rename = "at")]
     pub at_ms: Option<i64>,
     /// The id of the stream entry that brought the event.
     pub entry: EntryId,

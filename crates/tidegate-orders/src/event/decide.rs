@@ -61,7 +61,8 @@ pub enum EventRejection {
 }
 
 impl EventRejection {
-    const ALL: [Self; 12] = [
+    /// All reasons why an event can be rejected.
+    pub const ALL: [Self; 12] = [
         Self::WrongOwner,
         Self::NoOrder,
         Self::Refused,
