@@ -245,13 +245,17 @@ async fn what_the_documents_say_to_type_works_and_a_worker_writes_the_orders() {
     let [readme, producers] = ["README.md", PRODUCERS].map(|name| Document::parse(name, &tree.read(name)));
     let fixture = Fixture::open().await;
     fixture.add_users().await;
-    let worker = fixture.worker("w").start();
+    let plan = fixture.worker("w").set("GATE_LISTEN", "127.0.0.1:0");
+    let worker = plan.start_with(&["worker", "--gate"]);
+    let gate = worker.gate_address().await.to_string();
 
-    let quick_start = readme.shell.iter().filter(|block| block.starts_with("tidegate "));
-    for line in quick_start.flat_map(|block| block.lines()) {
+    let begins = |block: &&String, begin: &str| block.starts_with(begin);
+    let is_typed =
+        |block: &&String| begins(block, "tidegate ") || begins(block, "curl http://127.0.0.1:8434");
+    for line in readme.shell.iter().filter(is_typed).flat_map(|block| block.lines()) {
         // The worker runs already, and would not end by itself.
-        if line != "tidegate worker" {
-            type_in(&fixture, line);
+        if line != "tidegate worker --gate" {
+            type_in(&fixture, &line.replace("127.0.0.1:8434", &gate));
         }
     }
     for block in producers.shell.iter().filter(|block| block.starts_with("tidegate ")) {

@@ -77,7 +77,7 @@ impl Comparison {
     #[must_use]
     pub fn new((redis, mysql): (RedisStore, MySqlPool), request: ComparisonRequest) -> Self {
         // If all partitions share a table, most of its rows belong to other partitions.
-        let are_chosen = !request.vouchers.is_empty() || redis.partition().tag().is_some();
+        let are_chosen = !request.vouchers.is_empty() || redis.keys().partition().tag().is_some();
         let stores = ComparedStores { redis, mysql, causal_reads: Arc::default(), are_chosen };
         Self { stores, request }
     }
@@ -270,7 +270,7 @@ impl Comparison {
 
     /// Whether the voucher belongs to this partition.
     pub(crate) fn owns(&self, voucher: VoucherId) -> bool {
-        self.stores.redis.partition().owns(voucher)
+        self.stores.redis.keys().partition().owns(voucher)
     }
 
     /// Finds those of these vouchers that have no entry in flight, and whose stocks and journal have stayed the same.
@@ -462,7 +462,7 @@ impl Comparison {
             its.mysql.used = its.redis.purged.map(|_| OrdersAndUnits { orders, units });
         }
         // Redis was asked for the stocks of these vouchers before.
-        let partition = self.stores.redis.partition();
+        let partition = self.stores.redis.keys().partition();
         let on_sale = vouchers::on_sale_with_orders(&self.stores.mysql, partition, MOST_ON_SALE).await;
         let on_sale = on_sale?.into_iter().filter(|row| row.stock > 0);
         let on_sale: HashSet<VoucherId> = on_sale.map(|row| row.voucher).collect();

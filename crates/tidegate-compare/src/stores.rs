@@ -29,7 +29,7 @@ impl ComparedStores {
     /// The reader of the records in MySQL.
     #[must_use]
     pub fn mysql(&self) -> Records<'_> {
-        Records::new(&self.mysql, self.redis.partition())
+        Records::new(&self.mysql, self.redis.keys().partition())
     }
 
     /// Waits after a read of Redis until the MySQL node shows the outcome of all orders that were read.

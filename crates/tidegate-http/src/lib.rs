@@ -14,5 +14,5 @@ pub mod tokens;
 
 pub use settings::{
     AdminSettings, AttemptRate, AttemptSettings, CallerSettings, DigestSource, GateSettings, ProxyNet,
-    RereadTokens, Scope, TlsSettings, TokenDigest, TokenEntry, TokenSettings, UserHeader,
+    RereadTokens, TlsSettings, TokenDigest, TokenEntry, TokenScope, TokenSettings, UserHeader,
 };

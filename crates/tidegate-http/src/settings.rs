@@ -9,7 +9,7 @@ use tidegate_orders::limits::SubjectName;
 
 pub use self::{
     proxies::{ProxyNet, UserHeader},
-    tokens::{DigestSource, RereadTokens, Scope, TokenDigest, TokenEntry, TokenSettings},
+    tokens::{DigestSource, RereadTokens, TokenDigest, TokenEntry, TokenScope, TokenSettings},
 };
 
 /// The settings in the section `[admin]` of the configuration.

@@ -23,7 +23,7 @@ use subtle::ConstantTimeEq;
 use tidegate_compare::text::error_chain;
 use tokio::{task::spawn_blocking, time::sleep};
 
-use crate::settings::{DigestSource, Scope, TokenDigest, TokenEntry, TokenSettings};
+use crate::settings::{DigestSource, TokenDigest, TokenEntry, TokenScope, TokenSettings};
 
 /// The pause between two reads of the configuration file and of the files with digests.
 const REREAD_EVERY: Duration = Duration::from_secs(1);
@@ -33,7 +33,7 @@ const REREAD_EVERY: Duration = Duration::from_secs(1);
 struct Token {
     name: String,
     digest: TokenDigest,
-    scopes: Vec<Scope>,
+    scopes: Vec<TokenScope>,
 }
 
 /// The reason why a request may not be answered.
@@ -42,7 +42,7 @@ pub enum Denied {
     /// The request has no token, or a token that no entry of the list has.
     NoToken,
     /// The token has none of these scopes, one of which the request needs.
-    NoScope(&'static [Scope]),
+    NoScope(&'static [TokenScope]),
 }
 
 /// The tokens that work now. The gate and the admin pages of a process share them.
@@ -69,7 +69,7 @@ impl Tokens {
     ///
     /// # Errors
     /// Fails with the reason why the request may not be answered.
-    pub fn check(&self, headers: &HeaderMap, scopes: &'static [Scope]) -> Result<(), Denied> {
+    pub fn check(&self, headers: &HeaderMap, scopes: &'static [TokenScope]) -> Result<(), Denied> {
         if !self.is_needed.load(Relaxed) {
             return Ok(());
         }
@@ -172,7 +172,7 @@ mod tests {
 
     use super::*;
 
-    fn entry(name: &str, secret: &str, scopes: &[Scope]) -> TokenEntry {
+    fn entry(name: &str, secret: &str, scopes: &[TokenScope]) -> TokenEntry {
         let digits: String = Sha256::digest(secret).iter().map(|byte| format!("{byte:02x}")).collect();
         let digest = DigestSource::Given(digits.parse().unwrap());
         TokenEntry { name: name.to_owned(), digest, scopes: scopes.to_vec() }
@@ -182,12 +182,13 @@ mod tests {
         HeaderMap::from_iter([(AUTHORIZATION, HeaderValue::from_str(value).unwrap())])
     }
 
-    const ORDER: &[Scope] = &[Scope::Order];
-    const READ: &[Scope] = &[Scope::Order, Scope::Read];
+    const ORDER: &[TokenScope] = &[TokenScope::Order];
+    const READ: &[TokenScope] = &[TokenScope::Order, TokenScope::Read];
 
     #[test]
     fn a_token_permits_what_its_scopes_say_and_no_token_permits_nothing() {
-        let list = vec![entry("shop", "abc", &[Scope::Order]), entry("page", "def", &[Scope::Read])];
+        let list =
+            vec![entry("shop", "abc", &[TokenScope::Order]), entry("page", "def", &[TokenScope::Read])];
         let tokens = Tokens::open(&TokenSettings { list, reread: None }).unwrap();
         assert_eq!(tokens.check(&sent("Bearer abc"), ORDER), Ok(()));
         assert_eq!(tokens.check(&sent("bearer abc"), READ), Ok(()), "the scheme has no case");
@@ -208,7 +209,7 @@ mod tests {
         };
         let tokens = Tokens::open(&TokenSettings { list: Vec::new(), reread: Some(reread) }).unwrap();
         assert_eq!(tokens.check(&HeaderMap::new(), ORDER), Ok(()));
-        *list.lock().unwrap() = Ok(vec![entry("shop", "abc", &[Scope::Order])]);
+        *list.lock().unwrap() = Ok(vec![entry("shop", "abc", &[TokenScope::Order])]);
         assert!(tokens.reread().is_empty());
         assert_eq!(tokens.check(&HeaderMap::new(), ORDER), Err(Denied::NoToken));
         *list.lock().unwrap() = Err("a mistake in the file");

@@ -90,7 +90,7 @@ pub async fn count(stores: &Stores, request: CountRequest) -> anyhow::Result<Ord
     let today = Timestamp::now().as_second().div_euclid(SECONDS_OF_A_DAY);
     let days: Vec<i64> = (today + 1 - i64::from(days.max(1))..=today).collect();
     let mut counts: BTreeMap<i64, OrdersOf> = BTreeMap::new();
-    let records = Records::new(mysql, redis.partition());
+    let records = Records::new(mysql, redis.keys().partition());
     let found = match days.first().and_then(|first| ids_of(*first)).zip(ids_of(today)) {
         Some((first, last)) => {
             let ids = *first.start()..=*last.end();

@@ -1,5 +1,7 @@
 //! Finds the orders of a user or a voucher: in MySQL, pending, undelivered and in dead letters. It changes nothing.
 
+mod rows;
+
 use std::{collections::HashMap, time::Duration};
 
 use anyhow::Context;
@@ -7,12 +9,8 @@ use serde::{Serialize, Serializer};
 use sqlx::MySqlPool;
 use tidegate_compare::Progress;
 use tidegate_orders::{
-    Order, OrderId, OrderState, OrderStatus, Records, RedisStore, UserId, VoucherId,
-    event::History,
-    ledger::read_histories,
-    records::{OrderRow, RefusalRow},
-    sale,
-    wire::FieldNames,
+    Order, OrderId, OrderState, OrderStatus, Records, RedisStore, UserId, VoucherId, event::History,
+    ledger::read_histories, sale, wire::FieldNames,
 };
 use tidegate_stream::{Entry, EntryId, Letter, PageSize, Read};
 use tokio::time::timeout;
@@ -136,7 +134,7 @@ pub async fn find_orders_in(
     request: &OrderFindRequest,
     progress: &dyn Progress,
 ) -> anyhow::Result<FoundOrders> {
-    let records = Records::new(mysql, redis.partition());
+    let records = Records::new(mysql, redis.keys().partition());
     let redis = RedisOrders { store: redis };
     let mut finder = Finder { request, redis, progress, found: FoundOrders::default() };
     let vouchers = match request.voucher {
@@ -329,34 +327,6 @@ impl FoundOrder {
             status: FoundStatus::At(status),
             at_ms: i64::try_from(came.ms).ok(),
             entry: Some(entry.to_string()),
-            letter: None,
-        }
-    }
-}
-
-impl From<OrderRow> for FoundOrder {
-    fn from(row: OrderRow) -> Self {
-        Self {
-            order: row.order,
-            user: row.user.to_string(),
-            voucher: row.voucher.to_string(),
-            status: FoundStatus::At(row.state().into()),
-            at_ms: row.shown_ms(),
-            entry: row.entry.map(|entry| entry.to_string()),
-            letter: None,
-        }
-    }
-}
-
-impl From<RefusalRow> for FoundOrder {
-    fn from(refusal: RefusalRow) -> Self {
-        Self {
-            order: refusal.order,
-            user: refusal.user.to_string(),
-            voucher: refusal.voucher.to_string(),
-            status: FoundStatus::At(OrderStatus::Refused),
-            at_ms: refusal.at_ms,
-            entry: refusal.entry.map(|entry| entry.to_string()),
             letter: None,
         }
     }

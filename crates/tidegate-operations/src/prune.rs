@@ -150,7 +150,7 @@ impl Prune {
     pub async fn connect(stores: &Stores, request: PruneRequest) -> anyhow::Result<Self> {
         let (redis, mysql) = stores.both().await?;
         let (redis, mysql) = (redis.clone(), mysql.clone());
-        let (names, partition) = (redis.inspector().names().clone(), redis.partition().clone());
+        let (names, partition) = (redis.inspector().names().clone(), redis.keys().partition().clone());
         let (dead, inspector) = (DeadLetters::new(redis.clone()), redis.inspector().clone());
         Ok(Self { redis, mysql, dead, inspector, names, partition, request })
     }

@@ -47,7 +47,7 @@ impl VoucherStores {
 
     /// Returns the records of orders in MySQL.
     pub(crate) fn records(&self) -> Records<'_> {
-        Records::new(&self.mysql, self.redis.partition())
+        Records::new(&self.mysql, self.redis.keys().partition())
     }
 
     pub(crate) async fn state(&self, voucher: VoucherId) -> anyhow::Result<VoucherState> {

@@ -61,7 +61,7 @@ pub enum EventKind {
 /// An event that is to be appended to the stream, with the W3C trace context of its sender.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewEvent {
-    /// The event.
+    /// The event that the sender reports.
     pub event: Event,
     /// The trace context of the sender. `None` if the sender has none.
     pub traceparent: Option<String>,

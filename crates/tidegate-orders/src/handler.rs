@@ -173,7 +173,7 @@ impl OrderHandler {
     ) -> Batch<'a> {
         let kinds = self.publisher.as_ref().map_or(Published::None, Publisher::published);
         let results = Results::new(entries, self.redis.keys().fields(), kinds, published);
-        Batch::decode(entries, self.redis.keys().fields(), self.redis.partition(), results, trace)
+        Batch::decode(entries, self.redis.keys().fields(), self.redis.keys().partition(), results, trace)
     }
 
     /// Sets aside the entries that must come later, and those that need the row of a voucher that another session

@@ -77,7 +77,7 @@ impl Compactor {
     /// older than `older_than` and older than the first stream entry.
     #[must_use]
     pub fn new((redis, mysql): (RedisStore, MySqlPool), (older_than, pace): (Duration, Pace)) -> Self {
-        let are_chosen = redis.partition().tag().is_some();
+        let are_chosen = redis.keys().partition().tag().is_some();
         // Reads may be stale: a missing or older row keeps the note of its order, so it causes no compaction.
         let causal_reads = Arc::default();
         let stores = ComparedStores { redis, mysql, causal_reads, are_chosen };

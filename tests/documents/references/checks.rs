@@ -93,7 +93,11 @@ pub fn settings(tree: &Tree, document: &Document) -> Vec<String> {
     let defaults: toml::Table = tree.read("config/default.toml").parse().expect("default.toml is TOML");
     let (mut keys, mut values) = (BTreeSet::new(), BTreeSet::new());
     for (section, table) in &defaults {
-        for (key, value) in table.as_table().expect("a section") {
+        // A list of tables has no section.
+        if !table.is_table() {
+            keys.insert(section.clone());
+        }
+        for (key, value) in table.as_table().unwrap_or(&toml::Table::new()) {
             keys.insert(format!("{section}.{key}"));
             values.insert(value.as_str().unwrap_or_default().to_owned());
         }

@@ -41,7 +41,8 @@ impl Product {
         let scripts = tree.paths_of(".lua").filter(is_source);
         let scripts = scripts.map(|path| without_comments(&tree.read(path))).collect();
         let defaults: toml::Table = tree.read("config/default.toml").parse().expect("TOML");
-        let sections = defaults.values().map(|section| section.as_table().expect("a section").len());
+        // A list of tables is one setting.
+        let sections = defaults.values().map(|section| section.as_table().map_or(1, toml::Table::len));
         Self { scripts, settings: sections.sum(), ..Self::of(&sources) }
     }
 

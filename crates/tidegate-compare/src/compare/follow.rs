@@ -131,7 +131,7 @@ impl Pass<'_> {
             is_new || (sale.is_complete && is_since(row, sale.complete_since_ms) && !is_compacted)
         });
         let is_in_flight = self.in_flight.has_own_entry(place, row.order.get());
-        let is_own = self.stores.redis.partition().owns(voucher);
+        let is_own = self.stores.redis.keys().partition().owns(voucher);
         counts.add_row(voucher, row, RowSeen { is_own, is_in_flight, is_known });
     }
 

@@ -103,7 +103,7 @@ impl Orders<'_> {
 
     /// The records of orders in MySQL.
     pub(super) fn records(&self) -> Records<'_> {
-        Records::new(self.mysql, self.redis.partition())
+        Records::new(self.mysql, self.redis.keys().partition())
     }
 
     /// Reads a page, unless the caller has stopped the comparison.

@@ -27,7 +27,7 @@ use crate::{
     metrics,
     order_pages::{NoOrderPage, OrderPages, OrderWatch, Permits},
     server::fault_of_head,
-    settings::Scope,
+    settings::TokenScope,
     tokens::{Denied, Tokens},
 };
 
@@ -96,7 +96,7 @@ impl AdminPages {
         }
         let path = request.uri().path();
         if !PROBES.contains(&path)
-            && let Err(denied) = self.tokens.check(request.headers(), &[Scope::Read])
+            && let Err(denied) = self.tokens.check(request.headers(), &[TokenScope::Read])
         {
             return no_access(denied);
         }

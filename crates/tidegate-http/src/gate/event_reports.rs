@@ -41,7 +41,7 @@ const WAITING: usize = 1024;
 pub struct Reported {
     pub event: Event,
     pub entry: EntryId,
-    /// None: no worker has recorded the event yet.
+    /// The outcome of the event. None: no worker has recorded the event yet.
     pub outcome: Option<EventOutcome>,
 }
 
@@ -87,7 +87,7 @@ impl EventReports {
         Self { refusals, waiting: Semaphore::new(WAITING) }
     }
 
-    /// Appends one event. If `wait` is above zero, waits that long for the outcome.
+    /// Appends one event to the stream. If `wait` is above zero, waits that long for the outcome.
     pub async fn report(
         &self,
         generation: &Generation,
@@ -136,8 +136,9 @@ impl EventReports {
             match place {
                 Err(told) => _ = answers.insert(number, Err(told)),
                 Ok((event, gate)) => {
-                    let (_, lines) =
-                        of_partitions.entry(gate.redis.partition().index()).or_insert((gate, Vec::new()));
+                    let (_, lines) = of_partitions
+                        .entry(gate.redis.keys().partition().index())
+                        .or_insert((gate, Vec::new()));
                     lines.push(Line { number, new: NewEvent { event, traceparent: traceparent.clone() } });
                 }
             }

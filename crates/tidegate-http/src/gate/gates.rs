@@ -260,12 +260,6 @@ impl Gates {
         self.regions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The Redis in which the service of the tutorial shop hm-dianping stores the logins of users. None: this Redis has
-    /// not answered yet.
-    pub fn redis_of_logins(&self) -> Option<&RedisStore> {
-        Some(&self.partitions.first()?.gate.get()?.redis)
-    }
-
     /// Whether the Redis of at least one partition has answered since the gate started.
     pub fn was_any_open(&self) -> bool {
         self.partitions.iter().any(|own| own.gate.get().is_some())

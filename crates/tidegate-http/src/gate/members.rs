@@ -98,7 +98,7 @@ pub struct Members {
 }
 
 impl Members {
-    /// Reads a JSON object. `example` shows a correct one.
+    /// Reads the members of a JSON object. `example` shows a correct one.
     ///
     /// # Errors
     /// Fails if the body is no JSON, or no object.
@@ -146,7 +146,7 @@ impl Members {
         self.optional(name, parse)
     }
 
-    /// Reads a number. It may be text, or a JSON number that all programs read exactly: up to 2^53 - 1.
+    /// Reads a member that is a number. It may be text, or a JSON number that all programs read exactly: up to 2^53 - 1.
     pub fn optional<T, E: fmt::Display>(&mut self, name: &str, parse: Parse<T, E>) -> Option<T> {
         let text = match self.members.get(name)? {
             Value::String(text) => text.clone(),
@@ -182,7 +182,7 @@ impl Members {
         }
     }
 
-    /// Ends the reading: returns what was read, or all faults.
+    /// Ends the reading of the object, and returns what was read, or all faults.
     ///
     /// # Errors
     /// Fails if there are faults.

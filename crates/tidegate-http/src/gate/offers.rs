@@ -169,7 +169,7 @@ impl Offers {
     /// The seconds until a worker reads an order that is placed now. None: this is unknown.
     async fn wait(&self, voucher: VoucherId) -> Option<f64> {
         let redis = self.redis_of(voucher).ok()?;
-        let (partition, rates) = (redis.partition().index(), Arc::clone(&self.rates));
+        let (partition, rates) = (redis.keys().partition().index(), Arc::clone(&self.rates));
         let ask = async move {
             let backlog = redis.inspector().group().backlog().await.ok()??;
             let mut rates = rates.lock().unwrap_or_else(PoisonError::into_inner);

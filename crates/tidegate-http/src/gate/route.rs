@@ -3,7 +3,7 @@
 use hyper::Method;
 
 use super::tutorial;
-use crate::settings::Scope;
+use crate::settings::TokenScope;
 
 /// The page or the action that a request means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +48,7 @@ pub enum NoRoute {
 }
 
 /// The scopes for pages about orders and vouchers. A client that places orders may also look at them.
-const LOOK: &[Scope] = &[Scope::Order, Scope::Read];
+const LOOK: &[TokenScope] = &[TokenScope::Order, TokenScope::Read];
 
 impl<'a> Route<'a> {
     /// Finds the page that a method and a path mean. The tutorial's path exists only if `has_tutorial` is set.
@@ -95,12 +95,12 @@ impl<'a> Route<'a> {
     }
 
     /// The scopes of which a token needs one. None: the request needs no token.
-    pub const fn scopes(self) -> Option<&'static [Scope]> {
+    pub const fn scopes(self) -> Option<&'static [TokenScope]> {
         match self {
-            Self::PlaceOrder | Self::CheckOrder => Some(&[Scope::Order]),
-            Self::PostEvent(_) | Self::PostEvents => Some(&[Scope::Event]),
+            Self::PlaceOrder | Self::CheckOrder => Some(&[TokenScope::Order]),
+            Self::PostEvent(_) | Self::PostEvents => Some(&[TokenScope::Event]),
             Self::Order(_) | Self::ListOrders | Self::Voucher(_) | Self::Campaign(_) => Some(LOOK),
-            Self::Metrics => Some(&[Scope::Read]),
+            Self::Metrics => Some(&[TokenScope::Read]),
             // The tutorial's login takes the place of a token.
             Self::Livez
             | Self::Readyz

@@ -50,7 +50,8 @@ impl Logins {
         let is_token =
             (1..=MOST_TOKEN_BYTES).contains(&token.len()) && token.iter().all(u8::is_ascii_graphic);
         let Some(token) = std::str::from_utf8(token).ok().filter(|_| is_token) else { return Ok(None) };
-        let redis = gates.redis_of_logins().ok_or(ProblemKind::RedisAway)?;
+        // The logins are in the Redis of the first partition.
+        let redis = gates.redis_of_all().into_iter().next().flatten().ok_or(ProblemKind::RedisAway)?;
         let key = format!("{}{token}{}", self.before, self.after);
         let id: Result<Option<String>, Error> = redis.pool().hget(key, ID).await;
         let id = id.map_err(|error| refusals.not_asked(&error.into()))?;

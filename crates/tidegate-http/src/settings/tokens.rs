@@ -4,7 +4,7 @@ use std::{fmt, path::PathBuf, str::FromStr, sync::Arc};
 
 /// A permission of a token: the kind of requests that a client with the token may send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Scope {
+pub enum TokenScope {
     /// To place orders, and to read orders, vouchers and campaigns.
     Order,
     /// To report events of orders, such as payments.
@@ -15,7 +15,7 @@ pub enum Scope {
     Results,
 }
 
-impl Scope {
+impl TokenScope {
     /// All scopes that a token can have.
     pub const ALL: [Self; 4] = [Self::Order, Self::Event, Self::Read, Self::Results];
 
@@ -31,7 +31,7 @@ impl Scope {
     }
 }
 
-impl FromStr for Scope {
+impl FromStr for TokenScope {
     type Err = ();
 
     fn from_str(word: &str) -> Result<Self, ()> {
@@ -61,7 +61,7 @@ impl fmt::Debug for TokenDigest {
 impl FromStr for TokenDigest {
     type Err = &'static str;
 
-    /// Parses 64 hexadecimal digits. More text may follow after a space, as the program `sha256sum` prints it.
+    /// Parses a digest from 64 hexadecimal digits. More text may follow after a space, as the program `sha256sum` prints it.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         const WRONG: &str = "must be the 64 hexadecimal digits that `printf %s TOKEN | sha256sum` prints";
         let digits = text.split_whitespace().next().unwrap_or_default().as_bytes();
@@ -95,7 +95,7 @@ pub struct TokenEntry {
     /// The place of the token's digest.
     pub digest: DigestSource,
     /// The scopes of the token: the kinds of requests that it permits.
-    pub scopes: Vec<Scope>,
+    pub scopes: Vec<TokenScope>,
 }
 
 /// A function that reads the list of tokens again from the configuration file.
@@ -119,7 +119,7 @@ impl fmt::Debug for TokenSettings {
 impl TokenSettings {
     /// Whether a token of the list has this scope.
     #[must_use]
-    pub fn has(&self, scope: Scope) -> bool {
+    pub fn has(&self, scope: TokenScope) -> bool {
         self.list.iter().any(|token| token.scopes.contains(&scope))
     }
 }

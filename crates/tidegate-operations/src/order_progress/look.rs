@@ -119,7 +119,7 @@ impl OrderLookup {
         };
         let refused: Vec<OrderId> = ids.iter().filter(is_refused).copied().collect();
         let refusals: HashMap<OrderId, RefusalRow> = self
-            .in_time(Records::new(&self.mysql, self.redis.partition()).refusals().by_ids(&refused))
+            .in_time(Records::new(&self.mysql, self.redis.keys().partition()).refusals().by_ids(&refused))
             .await?
             .into_iter()
             .map(|refusal| (refusal.order, refusal))
@@ -164,7 +164,7 @@ impl OrderLookup {
         }
         // One voucher more than needed shows whether there are more.
         let most = u32::try_from(VOUCHERS).unwrap_or(u32::MAX) + 1;
-        let latest = vouchers::latest(&self.mysql, self.redis.partition(), most);
+        let latest = vouchers::latest(&self.mysql, self.redis.keys().partition(), most);
         let rows = self.in_time(latest).await?;
         self.on_sale = Some((Instant::now(), rows.iter().map(|row| row.voucher).collect()));
         Ok(())

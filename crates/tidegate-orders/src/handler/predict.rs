@@ -46,7 +46,7 @@ impl OrderHandler {
         let nothing =
             Results::new(entries, self.redis.keys().fields(), Published::None, PublishedEntries::All);
         let Batch { orders, events, outcomes, .. } =
-            Batch::decode(entries, self.redis.keys().fields(), self.redis.partition(), nothing, None);
+            Batch::decode(entries, self.redis.keys().fields(), self.redis.keys().partition(), nothing, None);
         let mut predicted: Vec<Predicted> = outcomes.into_iter().map(of_outcome).collect();
         let of_events = self.ledger.predict_events(&events.items).await?;
         for (at, (_, is_recorded)) in events.places.into_iter().zip(of_events) {

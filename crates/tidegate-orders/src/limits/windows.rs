@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::{civil, tz::TimeZone};
 
-use super::{Rule, RuleKind, RuleSet, Window};
+use super::{Rule, RuleKind, Window, rule_set::RuleSet};
 use crate::order::CampaignId;
 
 /// The time after the end of a window until it is over for good. Until then, a clock that is set back may lead into it

@@ -20,7 +20,7 @@ impl EventAppends {
         Self { access: access.clone(), names, confirmed: None }
     }
 
-    /// As [`super::RedisStore::confirmed`].
+    /// Returns a copy as [`super::RedisStore::confirmed`] does.
     pub(super) fn confirmed(self, calls: Arc<ConfirmedCalls>) -> Self {
         Self { confirmed: Some(calls), ..self }
     }

@@ -9,10 +9,7 @@ use super::{
     Admissions, EventAppends, Journals, Releases, Repairs, SaleLimits, Sales, SoldOut, StagedSales,
     access::RedisAccess, confirmed::ConfirmedCalls, limited::LimitedCalls,
 };
-use crate::{
-    keys::{KeyTemplates, Keys},
-    partition::Partition,
-};
+use crate::keys::{KeyTemplates, Keys};
 
 /// Access to the Redis that holds the vouchers of a partition. Clones share their connections and scripts.
 #[derive(Clone, Debug)]
@@ -101,12 +98,6 @@ impl RedisStore {
     #[must_use]
     pub fn keys(&self) -> &Keys {
         &self.access.keys
-    }
-
-    /// The partition whose vouchers are in this Redis.
-    #[must_use]
-    pub fn partition(&self) -> &Partition {
-        self.access.keys.partition()
     }
 
     /// Returns read access to the stream of orders.

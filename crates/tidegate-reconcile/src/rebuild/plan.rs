@@ -98,7 +98,7 @@ impl Rebuild {
         let row =
             vouchers::find(&self.mysql, voucher).await.context("Failed to read the voucher in MySQL")?;
         let live_orders =
-            Records::new(&self.mysql, self.redis.partition()).counts().live_of_voucher(voucher).await;
+            Records::new(&self.mysql, self.redis.keys().partition()).counts().live_of_voucher(voucher).await;
         // Values in Redis that cannot be read are replaced by the rebuild.
         let sale = self.redis.sales().read_voucher(voucher).await.ok();
         Ok(VoucherPlan {

@@ -206,7 +206,7 @@ impl<'a> Repair<'a> {
         if incoming.is_empty() {
             self.causal_reads.catch_up(&self.mysql).await?;
         }
-        let records = Records::new(&self.mysql, self.redis.partition());
+        let records = Records::new(&self.mysql, self.redis.keys().partition());
         let buyers = records.orders().still_live_of_users(voucher, &users).await;
         let buyers = buyers.context("Failed to read MySQL")?;
         let admitted = chunk.orders.iter().filter(|it| matches!(it.action, RepairAction::Admit(_)));

@@ -107,7 +107,7 @@ impl<'a> SettingsReader<'a> {
         all
     }
 
-    /// The configuration file. None: there is none, or a variable or a flag replaces this setting.
+    /// The configuration file that has this setting. None: there is none, or a variable or a flag replaces this setting.
     pub fn file_of(&mut self, key: &'static str) -> Option<&'a Path> {
         let is_of_file = matches!(self.setting(key).source, ValueSource::Default | ValueSource::File(_));
         self.layers.file().filter(|_| is_of_file)

@@ -1,7 +1,7 @@
 //! Tests of how the configuration is merged, checked and shown.
 
 use tempfile::TempDir;
-use tidegate_http::{DigestSource, Scope};
+use tidegate_http::{DigestSource, TokenScope};
 
 use std::{collections::BTreeSet, ffi::OsString, fs, path::Path};
 
@@ -255,8 +255,8 @@ fn a_token_has_a_name_scopes_and_a_digest_which_is_never_shown() {
     for token in [text.clone(), format!("{text},page:read:{}", DIGEST.replace('f', "0"))] {
         let config = load(&sets(&[&format!("tokens={token}")]), &[]).unwrap();
         let tokens = &config.settings.tokens;
-        assert_eq!(tokens.list[0].scopes, [Scope::Order, Scope::Event]);
-        assert!(tokens.has(Scope::Event) && !tokens.has(Scope::Results));
+        assert_eq!(tokens.list[0].scopes, [TokenScope::Order, TokenScope::Event]);
+        assert!(tokens.has(TokenScope::Event) && !tokens.has(TokenScope::Results));
         let shown = [config.to_toml(), config.to_json().to_string(), format!("{config:?}")].concat();
         assert!(shown.contains("\"shop:***\""), "{shown}");
         assert!(!shown.contains("f52fbd"), "{shown}");

@@ -41,9 +41,9 @@ pub enum OfferState {
     Paused,
     /// The sale has not begun.
     NotBegun,
-    /// No unit is left.
+    /// The voucher has no unit left.
     SoldOut,
-    /// The sale has ended.
+    /// The time of the sale is over.
     Over,
     /// The sale has ended for ever.
     Delisted,

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use tidegate_http::{AdminSettings, Scope, TokenSettings};
+use tidegate_http::{AdminSettings, TokenScope, TokenSettings};
 
 use crate::config::reader::SettingsReader;
 
@@ -20,7 +20,7 @@ fn listen(reader: &mut SettingsReader<'_>, tokens: &TokenSettings) -> Option<Soc
         reader.wrong("admin.listen", "must be IP:PORT, such as 127.0.0.1:8433 or [::1]:8433, or off");
         return None;
     };
-    if !address.ip().to_canonical().is_loopback() && !tokens.has(Scope::Read) {
+    if !address.ip().to_canonical().is_loopback() && !tokens.has(TokenScope::Read) {
         reader.wrong(
             "admin.listen",
             "is not a loopback address, so clients need a secret: add a token with the scope `read` to [[tokens]] \

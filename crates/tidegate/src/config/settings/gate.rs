@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, net::SocketAddr, num::NonZeroU32, path::PathBuf
 
 use jiff::SignedDuration;
 use tidegate_http::{
-    AttemptRate, AttemptSettings, CallerSettings, GateSettings, Scope, TlsSettings, TokenSettings,
+    AttemptRate, AttemptSettings, CallerSettings, GateSettings, TlsSettings, TokenScope, TokenSettings,
 };
 use tidegate_operations::busy_marker::BusyMarkerSettings;
 use tidegate_orders::{
@@ -24,7 +24,7 @@ pub(super) fn read(
 ) -> GateSettings {
     let tls = tls(reader);
     let knows_callers =
-        tokens.has(Scope::Order) || tls.as_ref().is_some_and(|tls| tls.client_authorities.is_some());
+        tokens.has(TokenScope::Order) || tls.as_ref().is_some_and(|tls| tls.client_authorities.is_some());
     GateSettings {
         listen: listen(reader, knows_callers),
         connections: reader.number("gate.connections", 1..=1_000_000),

@@ -2,7 +2,7 @@
 
 use std::{path::Path, path::PathBuf, sync::Arc};
 
-use tidegate_http::{DigestSource, RereadTokens, Scope, TokenEntry, TokenSettings};
+use tidegate_http::{DigestSource, RereadTokens, TokenEntry, TokenScope, TokenSettings};
 use toml::{Table, Value};
 
 use crate::config::{InvalidConfig, layers::Layers, list_entry::ListEntry, reader::SettingsReader};
@@ -66,13 +66,13 @@ fn token(entry: &mut ListEntry) -> Option<TokenEntry> {
     Some(TokenEntry { name: name?, digest: digest?, scopes: scopes? })
 }
 
-fn scopes(entry: &mut ListEntry) -> Option<Vec<Scope>> {
+fn scopes(entry: &mut ListEntry) -> Option<Vec<TokenScope>> {
     let Some(words) = entry.words("scopes") else { return entry.missing("scopes") };
-    let scopes: Result<Vec<Scope>, ()> = words.iter().map(|word| word.parse()).collect();
+    let scopes: Result<Vec<TokenScope>, ()> = words.iter().map(|word| word.parse()).collect();
     match scopes {
         Ok(scopes) if !scopes.is_empty() => Some(scopes),
         _ => {
-            let known = Scope::ALL.map(Scope::word).join(", ");
+            let known = TokenScope::ALL.map(TokenScope::word).join(", ");
             entry.wrong("scopes", format!("must list at least one of {known}"))
         }
     }
