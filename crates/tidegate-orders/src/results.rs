@@ -40,6 +40,12 @@ impl ResultKind {
             Self::Fact => "fact",
         }
     }
+
+    /// Returns the kind of a result for a word that [`ResultKind::word`] has written.
+    #[must_use]
+    pub fn from_word(word: &str) -> Option<Self> {
+        [Self::State, Self::Fact].into_iter().find(|kind| kind.word() == word)
+    }
 }
 
 /// The result of an order or of one of its events: an entry of the results stream. The result is published at least
@@ -81,6 +87,15 @@ impl OrderResult {
             || self.reason.as_deref() == Some(NOT_MOVED);
         if is_fact { ResultKind::Fact } else { ResultKind::State }
     }
+}
+
+/// A result as a reader finds it in the results stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PublishedResult {
+    /// The kind of the result, by the program that published it.
+    pub kind: ResultKind,
+    /// The result itself: its order, its state, and what led to it.
+    pub result: OrderResult,
 }
 
 /// The state in a result, which says what became of an order or of an event.
@@ -188,6 +203,19 @@ pub enum Published {
 }
 
 impl Published {
+    /// All values of the setting.
+    pub const ALL: [Self; 3] = [Self::None, Self::Exceptions, Self::All];
+
+    /// The word for this value of the setting `results.publish`.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Exceptions => "exceptions",
+            Self::All => "all",
+        }
+    }
+
     /// Whether the setting selects results with the given state.
     #[must_use]
     pub const fn includes(self, state: ResultState) -> bool {

@@ -15,7 +15,7 @@ use crate::{
 };
 pub(crate) use event::new_event_fields;
 pub use event::{event_fields, order_of_event, reference_of_event};
-pub use result::result_fields;
+pub use result::{BadResult, result_fields};
 
 /// The field names that `lua/admit.lua` writes.
 const USER_ID: &str = "userId";

@@ -140,8 +140,7 @@ impl Settings {
 }
 
 fn results(reader: &mut SettingsReader<'_>) -> ResultsSettings {
-    let published =
-        [("none", Published::None), ("exceptions", Published::Exceptions), ("all", Published::All)];
+    let published = Published::ALL.map(|published| (published.word(), published));
     let keep = reader.millis("results.keep_ms", 0..=10 * 365 * 24 * HOUR_MS);
     let keep_bytes: u64 = reader.number("results.keep_bytes", 0..=1 << 40);
     ResultsSettings {
