@@ -52,6 +52,7 @@
 //! - [`Counters`], [`LaneStatus`], [`Observer`]: for monitoring and tracing.
 //! - [`StreamPruner`], [`ConsumerRemover`], [`ServerClock`], [`MakeClaimable`], [`Leases`]: maintenance of the stream and
 //!   its group, each by a call that the program repeats from time to time.
+//! - [`PositionReader`]: reads without a consumer group, by a reader that keeps its own position.
 //! - [`StreamInspector`], [`GroupInspector`], [`inspect()`], [`Letter`]: reading a stream, its pending list and its
 //!   dead letters.
 //!
@@ -85,6 +86,7 @@ pub mod observer;
 pub mod page_size;
 mod pages;
 pub mod pause_switch;
+pub mod position_reader;
 pub mod prune;
 pub mod prune_plan;
 pub mod redis;
@@ -124,6 +126,7 @@ pub use observer::{Observer, Origin, ProcessedBatch, Settling, Stage};
 pub use page_size::PageSize;
 pub use pages::{EntriesById, EntryPages, PendingPages};
 pub use pause_switch::{ActivePause, PauseSwitch};
+pub use position_reader::{PositionReader, StreamSpan};
 pub use prune::StreamPruner;
 pub use prune_plan::{PruneLimit, RetainedFor, Retainer};
 pub use redis::{

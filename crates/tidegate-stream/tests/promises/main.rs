@@ -14,6 +14,7 @@ mod lost_groups;
 mod offering;
 mod outages;
 mod pausing;
+mod position_reader;
 mod pruning;
 mod reading;
 mod setting_aside;
