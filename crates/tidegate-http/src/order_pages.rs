@@ -6,8 +6,7 @@ mod order_watch;
 
 use std::{sync::Arc, time::Duration};
 
-use http_body_util::{Either, StreamBody};
-use hyper::{HeaderMap, Response, StatusCode, Uri, header::HeaderValue};
+use hyper::{HeaderMap, StatusCode, Uri, header::HeaderValue};
 use tidegate_operations::order_progress::OrderProgress;
 use tidegate_orders::{OrderId, OrderState, UserId, VoucherId};
 use tokio::{
@@ -16,20 +15,18 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-pub use self::{
-    event_stream::STREAM_WITHIN,
-    order_watch::{OrderStores, OrderWatch},
-};
+pub use self::order_watch::{OrderStores, OrderWatch};
 use self::{
     event_stream::{EventStream, event_id},
     order_watch::{Asked, LastProgress},
 };
-use crate::answer::{Answer, JSON, answer};
+use crate::{
+    answer::{Answer, JSON, answer},
+    server_sent::{EVENTS, event_answer},
+};
 
 /// The time to wait for the first query. It is longer than a query may take, together with the query before it.
 const FIRST_LOOK_WITHIN: Duration = Duration::from_secs(7);
-
-const EVENTS: &str = "text/event-stream";
 
 /// The reason why the server cannot show the state of an order, as a message for the client.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -144,9 +141,7 @@ impl OrderPages {
         if progress.is_final() && last == event_id(progress).as_bytes() {
             return answer(StatusCode::NO_CONTENT, EVENTS, "");
         }
-        let stream = EventStream::new(told, self.stop.clone(), room).frames();
-        let (head, _) = answer(StatusCode::OK, EVENTS, "").into_parts();
-        Response::from_parts(head, Either::Right(StreamBody::new(Box::pin(stream))))
+        event_answer(EventStream::new(told, self.stop.clone(), room).texts())
     }
 }
 

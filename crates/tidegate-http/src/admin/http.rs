@@ -19,7 +19,7 @@ use super::{
     connections::{Connections, TrackedConnection},
     pages::AdminPages,
 };
-use crate::{answer::is_stream, order_pages::STREAM_WITHIN};
+use crate::{answer::is_stream, server_sent::STREAM_WITHIN};
 
 /// The time within which a client has to send its request; after that, the server closes the connection.
 const HEAD_WITHIN: Duration = Duration::from_secs(2);

@@ -1,72 +1,67 @@
 //! The changes of one order as server-sent events: first the present state, then one event for each change.
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use futures_util::{Stream, stream::unfold};
-use hyper::body::{Bytes, Frame};
 use tidegate_operations::order_progress::OrderProgress;
-use tokio::{
-    sync::{OwnedSemaphorePermit, watch},
-    time::{Instant, sleep_until},
-};
+use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::order_watch::LastProgress;
-
-/// The longest time that an event stream stays open. After this time, the client connects again and gets the present
-/// state.
-pub const STREAM_WITHIN: Duration = Duration::from_secs(300);
-/// The pause between heartbeats. They keep proxies between the server and the client from closing an idle connection.
-const HEARTBEAT_EVERY: Duration = Duration::from_secs(15);
-/// The time after which a client connects again when a stream has ended.
-const RETRY_MS: u32 = 2_000;
+use crate::server_sent::{HEARTBEAT, IdleEnd, RETRY_MS, StreamEnd};
 
 /// A stream of server-sent events with the changes of one order.
 #[derive(Debug)]
 pub struct EventStream {
     told: watch::Receiver<LastProgress>,
     last: Option<Arc<OrderProgress>>,
-    ends_at: Instant,
-    stop: CancellationToken,
+    end: StreamEnd,
     is_over: bool,
     _room: OwnedSemaphorePermit,
 }
 
 impl EventStream {
-    /// Creates an event stream of the changes that `told` reports. The stream ends after [`STREAM_WITHIN`], when `stop`
-    /// is cancelled, or after the final state. The permit `room` is released when the stream is dropped.
+    /// Creates an event stream of the changes that `told` reports. The stream ends after its longest duration, when
+    /// `stop` is cancelled, or after the final state. The permit `room` is released when the stream is dropped.
     pub fn new(
         told: watch::Receiver<LastProgress>,
         stop: CancellationToken,
         room: OwnedSemaphorePermit,
     ) -> Self {
-        let ends_at = Instant::now() + STREAM_WITHIN;
-        Self { told, last: None, ends_at, stop, is_over: false, _room: room }
+        Self { told, last: None, end: StreamEnd::new(stop), is_over: false, _room: room }
     }
 
-    /// Converts the event stream to parts of an HTTP body.
-    pub fn frames(self) -> impl Stream<Item = Result<Frame<Bytes>, Infallible>> + Send + 'static {
+    /// Converts the event stream to the texts of its events.
+    pub fn texts(self) -> impl Stream<Item = String> + Send + 'static {
         unfold(self, async |mut stream| {
             let text = stream.next().await?;
-            Some((Ok(Frame::data(Bytes::from(text))), stream))
+            Some((text, stream))
         })
     }
 
     /// Waits for the next text to send. None: the stream is over.
     async fn next(&mut self) -> Option<String> {
-        let heartbeat_at = Instant::now() + HEARTBEAT_EVERY;
+        let heartbeat_at = StreamEnd::next_heartbeat();
         while !self.is_over {
             if let Some(event) = self.change() {
                 return Some(event);
             }
             tokio::select! {
                 changed = self.told.changed() => self.is_over = changed.is_err(),
-                () = self.stop.cancelled() => return Some(self.end("the server stops")),
-                () = sleep_until(self.ends_at) => return Some(self.end("come again")),
-                () = sleep_until(heartbeat_at) => return Some(": still there\n\n".to_owned()),
+                quiet = self.end.quiet(heartbeat_at) => return Some(self.after(quiet)),
             }
         }
         None
+    }
+
+    fn after(&mut self, quiet: IdleEnd) -> String {
+        match quiet {
+            IdleEnd::Heartbeat => format!("{HEARTBEAT}\n"),
+            IdleEnd::Over(why) => {
+                self.is_over = true;
+                format!(": {why}\n\n")
+            }
+        }
     }
 
     /// The event for a change of the order, if it has changed. A failed query changes nothing.
@@ -80,11 +75,6 @@ impl EventStream {
         self.is_over = progress.is_final();
         self.last = Some(progress);
         Some(event)
-    }
-
-    fn end(&mut self, why: &str) -> String {
-        self.is_over = true;
-        format!(": {why}\n\n")
     }
 }
 
@@ -103,7 +93,7 @@ pub fn json(progress: &OrderProgress) -> String {
 mod tests {
     use tidegate_operations::order_progress::OrderProgress;
     use tidegate_orders::OrderState;
-    use tokio::sync::Semaphore;
+    use tokio::{sync::Semaphore, time::Instant};
 
     use super::*;
 
@@ -150,13 +140,13 @@ mod tests {
     #[tokio::test]
     async fn it_ends_in_time_and_with_its_server() {
         let (_sender, mut late, _room) = stream(told(OrderState::Confirmed, 0));
-        late.ends_at = Instant::now();
+        late.end.at = Instant::now();
         assert!(late.next().await.unwrap().contains("0-confirmed"));
         assert_eq!(late.next().await.as_deref(), Some(": come again\n\n"));
         assert_eq!(late.next().await, None);
 
         let (_sender, mut stopped, _room) = stream(LastProgress::NotYet);
-        stopped.stop.cancel();
+        stopped.end.stop.cancel();
         assert_eq!(stopped.next().await.as_deref(), Some(": the server stops\n\n"));
         assert_eq!(stopped.next().await, None);
     }
