@@ -74,6 +74,7 @@ use self::{
 };
 use crate::{
     order_pages::Permits,
+    results::SharedResults,
     server::{answer_or_leave, listen_on},
     settings::GateSettings,
     tokens::Tokens,
@@ -163,6 +164,7 @@ impl HttpGate {
         let shared = SharedParts {
             sold_out: Arc::clone(sold_out),
             refusals: refusals.clone(),
+            results: SharedResults::default(),
             offers_fresh_for: settings.sold_out_for,
             closing: closing.clone(),
         };

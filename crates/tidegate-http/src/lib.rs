@@ -8,6 +8,7 @@ pub mod gate;
 mod gather;
 pub mod metrics;
 mod order_pages;
+mod results;
 mod server;
 mod server_sent;
 mod settings;

@@ -32,6 +32,9 @@ pub enum ResultKind {
 }
 
 impl ResultKind {
+    /// All kinds that a result can have.
+    pub const ALL: [Self; 2] = [Self::State, Self::Fact];
+
     /// The word for this kind of result in the field `kind`.
     #[must_use]
     pub const fn word(self) -> &'static str {
@@ -44,7 +47,7 @@ impl ResultKind {
     /// Returns the kind of a result for a word that [`ResultKind::word`] has written.
     #[must_use]
     pub fn from_word(word: &str) -> Option<Self> {
-        [Self::State, Self::Fact].into_iter().find(|kind| kind.word() == word)
+        Self::ALL.into_iter().find(|kind| kind.word() == word)
     }
 }
 

@@ -16,6 +16,7 @@ use super::{
 use crate::{
     answer::{Answer, JSON, answer},
     order_pages::NoOrderPage,
+    results::NoResults,
 };
 
 const PROBLEM: &str = "application/problem+json";
@@ -64,6 +65,18 @@ pub fn no_order_page(why: &NoOrderPage) -> Problem {
         NoOrderPage::StoresAway(_) => ProblemKind::StoresAway,
     };
     kind.because(why.to_string())
+}
+
+/// The problem that says why there are no results.
+pub fn no_results(why: NoResults) -> Problem {
+    let kind = match &why {
+        NoResults::BadQuestion(_) => ProblemKind::BadQuestion,
+        NoResults::TooMany => ProblemKind::TooManyQuestions,
+        NoResults::Lost(_) => ProblemKind::ResultsLost,
+        NoResults::Away => ProblemKind::RedisAway,
+    };
+    let problem = kind.because(why.to_string());
+    if let NoResults::Lost(cursor) = why { problem.with("cursor", cursor) } else { problem }
 }
 
 /// Answers with a problem document.

@@ -28,7 +28,10 @@ use super::{
     problem::{Problem, ProblemKind},
     refusals::Refusals,
 };
-use crate::order_pages::{OrderPages, OrderWatch};
+use crate::{
+    order_pages::{OrderPages, OrderWatch},
+    results::{ResultPages, SharedResults},
+};
 
 /// The pause between two checks of the list. A change of the list waits for all gates, so they have to notice it soon.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -44,6 +47,7 @@ pub struct Generation {
     pub ordering: Ordering,
     pub orders: OrderPages,
     pub offers: Offers,
+    pub results: ResultPages,
     closing: CancellationToken,
     watching: JoinHandle<()>,
 }
@@ -60,6 +64,7 @@ impl Drop for Generation {
 pub struct SharedParts {
     pub sold_out: Arc<SoldOut>,
     pub refusals: Refusals,
+    pub results: SharedResults,
     /// The time for which the gate reuses what it has read about a voucher.
     pub offers_fresh_for: Duration,
     /// The token that is cancelled when the gate accepts no more connections.
@@ -77,7 +82,8 @@ impl SharedParts {
         // The watch does not end at `closing`: a request that is in progress at the stop may still wait for its
         // answer.
         let watching = tokio::spawn(async move { watch.run().await });
-        Ok(Generation { gates, ordering, orders, offers, closing, watching })
+        let results = ResultPages::new(system, self.results.clone(), closing.clone());
+        Ok(Generation { gates, ordering, orders, offers, results, closing, watching })
     }
 }
 
@@ -251,5 +257,6 @@ async fn leave(generation: Arc<Generation>) {
         }
     };
     let _in_time = timeout(LEFT_AFTER, is_left).await;
+    generation.results.close().await;
     generation.gates.close().await;
 }

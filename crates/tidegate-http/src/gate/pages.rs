@@ -13,7 +13,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    answers::{accepted, allowing, event_accepted, json_page, no_order_page, problem, problem_page},
+    answers::{
+        accepted, allowing, event_accepted, json_page, no_order_page, no_results, problem, problem_page,
+    },
     attempts::Attempts,
     body,
     caller::Caller,
@@ -185,6 +187,7 @@ impl GatePages {
             Route::Voucher(id) => offers.voucher(parsed(id, "voucher")?).await?,
             Route::Campaign(id) => offers.campaign(parsed(id, "campaign")?).await?,
             Route::Order(order) => return self.order_page(order, request, caller).await,
+            Route::Results => return self.results(request, caller).await,
             _ => return Err(ProblemKind::NoSuchPage.into()),
         };
         Ok(json_page(&page))
@@ -215,6 +218,14 @@ impl GatePages {
         let body = body::read(request, &types, EVENTS_BODY_BYTES, self.settings.read_within).await?;
         let generation = self.following.admitting()?;
         self.events.report_lines(&generation, &body, (traceparent, &self.counters)).await
+    }
+
+    async fn results(&self, request: &Request<Incoming>, caller: &Caller) -> Result<Answer, Problem> {
+        no_user(caller)?;
+        // With another list than the system's, the gate would read other streams than those of the workers.
+        let generation = self.following.admitting()?;
+        let answered = generation.results.answer(request.uri(), request.headers()).await;
+        answered.map_err(no_results)
     }
 
     async fn order_page(
@@ -266,7 +277,10 @@ impl GatePages {
     }
 
     fn metrics(&self) -> Answer {
-        match metrics::render_of("gate", |families| self.counters.add_to(families)) {
+        match metrics::render_of("gate", |families| {
+            self.counters.add_to(families);
+            self.following.now().results.counts().add_to(families);
+        }) {
             Ok(page) => answer(StatusCode::OK, METRICS, page),
             Err(error) => answer(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{error:#}\n")),
         }
@@ -334,7 +348,7 @@ impl GatePages {
     }
 }
 
-/// Refuses a request that names a user: users must not say that they have paid.
+/// Refuses a request that names a user: users must not say that they have paid, nor see the orders of others.
 fn no_user(caller: &Caller) -> Result<(), Problem> {
     match caller.user()? {
         Some(_) => Err(ProblemKind::NotForUsers.into()),

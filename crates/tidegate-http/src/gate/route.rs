@@ -32,6 +32,8 @@ pub enum Route<'a> {
     Voucher(&'a str),
     /// The offers of the campaign with this id.
     Campaign(&'a str),
+    /// The results of all orders, as pages or as server-sent events.
+    Results,
     /// The report of an event of the order with this id.
     PostEvent(&'a str),
     /// The report of many events, one in each line.
@@ -63,6 +65,7 @@ impl<'a> Route<'a> {
             "/metrics" => (Some(Self::Metrics), None),
             "/orders" => (Some(Self::ListOrders), Some(Self::PlaceOrder)),
             "/orders/check" => (None, Some(Self::CheckOrder)),
+            "/results" => (Some(Self::Results), None),
             "/events" => (None, Some(Self::PostEvents)),
             path if has_tutorial && path.starts_with(tutorial::PATH) => {
                 (None, Some(Self::PlaceOrderOfTutorial))
@@ -100,6 +103,7 @@ impl<'a> Route<'a> {
             Self::PlaceOrder | Self::CheckOrder => Some(&[TokenScope::Order]),
             Self::PostEvent(_) | Self::PostEvents => Some(&[TokenScope::Event]),
             Self::Order(_) | Self::ListOrders | Self::Voucher(_) | Self::Campaign(_) => Some(LOOK),
+            Self::Results => Some(&[TokenScope::Results]),
             Self::Metrics => Some(&[TokenScope::Read]),
             // The tutorial's login takes the place of a token.
             Self::Livez

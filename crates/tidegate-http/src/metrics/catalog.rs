@@ -185,4 +185,12 @@ catalog! {
         "Open connections of clients to the gate."
     GATE_DURATION: Histogram "tidegate_gate_request_duration_seconds" []
         "Seconds from the head of a request for an order to the answer of the gate, including the time to receive the body."
+    GATE_RESULT_FOLLOWERS: Gauge "tidegate_gate_result_followers" []
+        "Requests for results that this gate answers now: long polls and streams of server-sent events."
+    GATE_RESULTS_SERVED: Counter "tidegate_gate_results_served_total" []
+        "Results that this gate sent to followers. A result counts once for each follower."
+    GATE_RESULTS_LOST: Counter "tidegate_gate_results_lost_total" []
+        "Answers which told a follower that results were deleted before the follower read them."
+    GATE_RESULT_READS: Counter "tidegate_gate_result_reads_total" ["kind"]
+        "Reads of results from Redis, by kind: wait (the reads that all followers of a partition share) or page (reads for a follower that is behind)."
 }

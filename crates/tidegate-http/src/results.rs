@@ -1,0 +1,242 @@
+//! The page `/results`: what became of orders, for applications that have no Redis client. It reads the results streams
+//! of all partitions, as pages of JSON with a long poll, or as server-sent events.
+
+mod counts;
+mod cursor;
+mod event_stream;
+mod follow;
+mod newest;
+mod position;
+mod question;
+mod reader;
+mod source;
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use futures_util::stream::unfold;
+use http_body_util::{Either, StreamBody};
+use hyper::{
+    HeaderMap, Response, StatusCode, Uri,
+    body::{Bytes, Frame},
+};
+use tidegate_operations::System;
+use tidegate_orders::Published;
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::Instant,
+};
+use tokio_util::sync::CancellationToken;
+
+pub use self::counts::ResultCounts;
+use self::{
+    counts::CountedRequest,
+    cursor::Cursor,
+    event_stream::ResultEvents,
+    follow::{Follow, InList, ResultsPass},
+    position::Position,
+    question::{Question, ReadPosition},
+    source::ResultSource,
+};
+use crate::{
+    answer::{Answer, JSON, answer},
+    server_sent::event_answer,
+};
+
+/// The largest number of followers at the same time. Followers are applications, not buyers.
+const FOLLOWERS: usize = 128;
+/// The size in bytes after which a page ends. All followers together take at most 64 MiB.
+const PAGE_BYTES: usize = 512 << 10;
+/// The shortest time for which a request looks for results of its kinds among others.
+const SCAN_WITHIN: Duration = Duration::from_secs(2);
+/// The largest number of removed partitions whose results are read.
+const MOST_REMOVED: usize = 64;
+
+/// The reason why a request gets no results.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoResults {
+    /// The request is invalid, with the reason.
+    #[error("{0}")]
+    BadQuestion(String),
+    /// Too many clients follow the results at the same time.
+    #[error("too many requests for results at the same time")]
+    TooMany,
+    /// Results were deleted before the client read them. The client can continue with this cursor.
+    #[error(
+        "results were deleted before you read them: look up the state of your orders, then continue with `cursor`"
+    )]
+    Lost(String),
+    /// No partition answers.
+    #[error("Redis does not answer, so the gate cannot read results")]
+    Away,
+}
+
+/// The permit of a follower, and its part in the gauge of followers.
+type FollowerPermit = (OwnedSemaphorePermit, CountedRequest);
+
+/// The part of the page of results that stays when the list of partitions changes.
+#[derive(Clone, Debug)]
+pub struct SharedResults {
+    counts: Arc<ResultCounts>,
+    followers: Arc<Semaphore>,
+}
+
+impl Default for SharedResults {
+    fn default() -> Self {
+        Self { counts: Arc::default(), followers: Arc::new(Semaphore::new(FOLLOWERS)) }
+    }
+}
+
+/// The page of results, for one list of partitions.
+#[derive(Debug)]
+pub struct ResultPages {
+    system: System,
+    sources: Vec<Arc<ResultSource>>,
+    /// The partitions that were removed from the list, and whose results clients have not read to their end.
+    removed: Mutex<HashMap<String, Arc<ResultSource>>>,
+    shared: SharedResults,
+    stop: CancellationToken,
+}
+
+impl ResultPages {
+    /// Creates the page of results of a system. It connects to Redis at the first request. Followers end at `stop`.
+    pub fn new(system: &System, shared: SharedResults, stop: CancellationToken) -> Self {
+        let source = |settings: &_| {
+            ResultSource::new(Clone::clone(settings), Arc::clone(&shared.counts), stop.clone())
+        };
+        let sources = system.partitions().iter().map(source).collect();
+        Self { system: system.clone(), sources, removed: Mutex::default(), shared, stop }
+    }
+
+    /// The counts of results for `/metrics`.
+    pub fn counts(&self) -> &ResultCounts {
+        &self.shared.counts
+    }
+
+    /// Answers a request for results.
+    ///
+    /// # Errors
+    /// Fails for the reasons in [`NoResults`].
+    pub async fn answer(&self, uri: &Uri, headers: &HeaderMap) -> Result<Answer, NoResults> {
+        let query = uri.query().unwrap_or_default();
+        let asked = Question::parse(query, headers, self.published()).map_err(NoResults::BadQuestion)?;
+        let room = Arc::clone(&self.shared.followers).try_acquire_owned().map_err(|_| NoResults::TooMany)?;
+        let permit = (room, self.shared.counts.follower());
+        let cursor = self.cursor(asked.from).await?;
+        let mut follow = Follow::new(cursor, asked.wanted, |tag| self.source_of(tag));
+        if asked.wants_events {
+            let counts = Arc::clone(&self.shared.counts);
+            return Ok(event_answer(ResultEvents::new(follow, counts, self.stop.clone(), permit).texts()));
+        }
+        let until = Instant::now() + asked.wait;
+        let pass = match self.stop.run_until_cancelled(next(&mut follow, asked.limit, until)).await {
+            Some(pass) => pass.inspect_err(|why| self.note(why))?,
+            None => Vec::new(),
+        };
+        self.shared.counts.served(pass.len());
+        let results: Vec<&str> =
+            pass.iter().filter_map(|(_, kept)| Some(&*kept.result.as_ref()?.json)).collect();
+        Ok(held(page(&results, &follow), permit))
+    }
+
+    fn note(&self, why: &NoResults) {
+        if let NoResults::Lost(_) = why {
+            self.shared.counts.lost();
+        }
+    }
+
+    /// Closes the connections to Redis.
+    pub async fn close(&self) {
+        let removed: Vec<_> = self.removed().values().cloned().collect();
+        for source in self.sources.iter().chain(&removed) {
+            source.close().await;
+        }
+    }
+
+    fn published(&self) -> Published {
+        self.system.common().results.published
+    }
+
+    async fn cursor(&self, from: ReadPosition) -> Result<Cursor, NoResults> {
+        let tags = self.system.common().partition().tags();
+        let own: Vec<String> = match self.sources.len() == tags.len().max(1) {
+            true => tags.to_vec(),
+            // The gate serves only one partition.
+            false => self.sources.iter().map(|source| source.tag().to_owned()).collect(),
+        };
+        match from {
+            ReadPosition::Oldest => Ok(Cursor::new(&own, &Position::OLDEST)),
+            ReadPosition::Latest => {
+                let cursor = Cursor::new(&own, &Position::OLDEST);
+                follow::latest(cursor, &self.sources).await.ok_or(NoResults::Away)
+            }
+            ReadPosition::Cursor(cursor) => Ok(cursor.for_list(&own)),
+        }
+    }
+
+    /// The source of a partition, also if an earlier list had it.
+    fn source_of(&self, tag: &str) -> Option<(Arc<ResultSource>, InList)> {
+        if let Some(source) = self.sources.iter().find(|source| source.tag() == tag) {
+            return Some((Arc::clone(source), InList::Present));
+        }
+        let is_other_gates = self.system.common().partition().tags().iter().any(|own| own == tag);
+        let is_impossible = tag.is_empty() && self.system.is_on_cluster();
+        if is_other_gates || is_impossible {
+            return None;
+        }
+        let mut removed = self.removed();
+        if let Some(source) = removed.get(tag) {
+            return Some((Arc::clone(source), InList::Removed));
+        }
+        if removed.len() >= MOST_REMOVED {
+            return None;
+        }
+        let tags: Vec<String> =
+            Some(tag).filter(|tag| !tag.is_empty()).map(str::to_owned).into_iter().collect();
+        let settings = self.system.with_tags(&tags).common().clone();
+        let source = ResultSource::new(settings, Arc::clone(&self.shared.counts), self.stop.clone());
+        removed.insert(tag.to_owned(), Arc::clone(&source));
+        Some((source, InList::Removed))
+    }
+
+    fn removed(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<ResultSource>>> {
+        self.removed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Reads the results of a page.
+async fn next(follow: &mut Follow, limit: usize, until: Instant) -> Result<Vec<follow::Taken>, NoResults> {
+    let scan_until = until.max(Instant::now() + SCAN_WITHIN);
+    loop {
+        match follow.pass(limit, PAGE_BYTES).await {
+            ResultsPass::Results(taken) => return Ok(taken),
+            ResultsPass::Lost => return Err(NoResults::Lost(follow.cursor().text())),
+            ResultsPass::Filtered if Instant::now() < scan_until => {}
+            ResultsPass::End if follow.is_all_away() => return Err(NoResults::Away),
+            ResultsPass::End if tokio::time::timeout_at(until, follow.changed()).await.is_ok() => {}
+            ResultsPass::Filtered | ResultsPass::End => return Ok(Vec::new()),
+        }
+    }
+}
+
+/// Writes a page of results as JSON.
+fn page(results: &[&str], follow: &Follow) -> String {
+    let cursor = follow.cursor().text();
+    let away = match follow.away() {
+        away if away.is_empty() => String::new(),
+        away => format!(r#","away":{}"#, serde_json::json!(away)),
+    };
+    format!(r#"{{"results":[{}],"cursor":"{cursor}"{away}}}"#, results.join(","))
+}
+
+/// Creates an answer that holds the permit of its follower until the client takes the body.
+fn held(body: String, permit: FollowerPermit) -> Answer {
+    let frames = unfold((Some(Bytes::from(body)), permit), async |(body, permit)| {
+        Some((Ok(Frame::data(body?)), (None, permit)))
+    });
+    let (head, _) = answer(StatusCode::OK, JSON, "").into_parts();
+    Response::from_parts(head, Either::Right(StreamBody::new(Box::pin(frames))))
+}
