@@ -10,6 +10,7 @@ mod looks;
 mod metrics;
 mod refusals;
 mod regions;
+mod results;
 mod rights;
 mod sold_out;
 mod stopping;

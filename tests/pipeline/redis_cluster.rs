@@ -2,6 +2,7 @@
 
 mod confirmed_orders;
 mod fixture;
+mod results;
 
 use std::{
     collections::BTreeSet,

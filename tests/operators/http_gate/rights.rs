@@ -76,6 +76,14 @@ async fn a_gate_needs_no_other_rights_than_those_of_the_examples() {
         ask(address, Method::GET, &place, &[], "").await.body["state"] == "paid"
     })
     .await;
+    let results = ask(address, Method::GET, "/results", &[], "").await;
+    assert_eq!((results.status, results.body["away"].is_null()), (200, true), "{}", results.text);
+    until("the reader of results waits", || async {
+        let metrics = ask(address, Method::GET, "/metrics", &[], "").await.text;
+        let waits = metrics.lines().find_map(|line| line.strip_prefix(WAITS)).expect("the reads of results");
+        waits.parse::<u64>().expect("a number") > 0
+    })
+    .await;
     let log: Vec<BTreeMap<String, Value>> = fixture.call("ACL LOG").await.convert().expect("a log");
     assert!(log.is_empty(), "{log:#?}");
     assert!(!gate.log().contains(NOTE_REFUSED), "{}", gate.log());
@@ -83,6 +91,7 @@ async fn a_gate_needs_no_other_rights_than_those_of_the_examples() {
     assert!(gate.stop().await.success());
 }
 
+const WAITS: &str = "tidegate_gate_result_reads_total{kind=\"wait\"} ";
 const NOTE_REFUSED: &str = "a change of the list of partitions does not wait for this gate";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -110,5 +119,9 @@ async fn a_gate_that_may_not_write_its_note_says_so_once_and_admits_all_the_same
     let said: Vec<&str> = log.lines().filter(|line| line.contains(NOTE_REFUSED)).collect();
     assert_eq!(said.len(), 1, "{said:#?}");
     assert!(said[0].contains("WARN") && said[0].contains("~tidegate:partitions:gate:*"), "{said:#?}");
+    // Nor had ACL files of earlier versions the right to read results.
+    fixture.call("ACL SETUSER old -xinfo").await;
+    assert_eq!(ask(address, Method::GET, "/results", &[], "").await.status, 503);
+    gate.says("the gate cannot read results, because Redis refuses it").await;
     assert!(gate.stop().await.success());
 }

@@ -44,6 +44,7 @@ async fn a_token_permits_its_scopes_everywhere_and_ends_when_it_is_removed() {
     for (method, path, of_shop, of_page) in [
         (Method::POST, "/orders", 202, 403),
         (Method::GET, "/orders/1?voucherId=7", 404, 404),
+        (Method::GET, "/results", 200, 403),
         (Method::GET, "/metrics", 403, 200),
         (Method::GET, "/openapi.json", 200, 200),
     ] {
