@@ -1,14 +1,20 @@
-//! Tests of the documented reader of results (docs/results.md). It ends with the states of the orders and handles each
+//! Tests of the documented readers of results (docs/results.md). Each ends with the states of the orders and handles each
 //! fact once, whatever the sequence and the repetitions of results.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    net::SocketAddr,
     path::Path,
     process::Command,
 };
 
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
+
 use super::{RESULTS, Told, a_day, event, publishing, results};
-use crate::fixture::Fixture;
+use crate::fixture::{Fixture, until};
 
 /// A reader that follows the rules of the documents.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -47,20 +53,25 @@ impl Shop {
     }
 }
 
-/// The program of the documents.
-fn program() -> &'static str {
+/// The programs of the documents: one that reads from Redis, and one that reads over HTTP.
+fn programs() -> [&'static str; 2] {
     let documented = include_str!("../../../docs/results.md");
-    let (_, rest) = documented.split_once("```python\n").expect("a program in docs/results.md");
-    rest.split_once("\n```").expect("its end").0
+    let parts: Vec<&str> = documented.split("```python\n").skip(1).collect();
+    let programs = parts.iter().map(|part| part.split_once("\n```").expect("its end").0);
+    programs.collect::<Vec<_>>().try_into().expect("two programs in docs/results.md")
 }
 
-/// The data that the program of the documents has stored in this database.
-fn stored(fixture: &Fixture, database: &Path) -> Shop {
-    let program = fixture.file("results.py", program());
-    let port = fixture.redis.port().to_string();
-    let run = Command::new("python3").arg(program).args(["127.0.0.1", &port]).arg(database).output();
+/// Runs a program of the documents with these arguments. Returns what it wrote to its standard error.
+fn run(program: &Path, arguments: &[&str], database: &Path) -> String {
+    let run = Command::new("python3").arg(program).args(arguments).arg(database).output();
     let run = run.expect("python3 runs");
-    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    let told = String::from_utf8_lossy(&run.stderr).into_owned();
+    assert!(run.status.success(), "{told}");
+    told
+}
+
+/// The data that a program of the documents has stored in this database.
+fn stored(database: &Path) -> Shop {
     let read = "import sqlite3, sys\n\
         for row in sqlite3.connect(sys.argv[1]).execute(\"SELECT 'order', id, step, state, '' FROM orders UNION ALL \
         SELECT 'fact', order_id, entry, state, coalesce(ref, '') FROM facts WHERE done = 0\"):\n    print(*row, sep='\\t')";
@@ -77,6 +88,15 @@ fn stored(fixture: &Fixture, database: &Path) -> Shop {
         }
     }
     shop
+}
+
+/// Whether the gate is ready.
+async fn is_ready(gate: SocketAddr) -> bool {
+    let mut stream = TcpStream::connect(gate).await.expect("the gate listens");
+    stream.write_all(b"GET /readyz HTTP/1.0\r\n\r\n").await.expect("it is read");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.expect("the gate answers");
+    answer.starts_with("HTTP/1.0 200 ")
 }
 
 fn has_python() -> bool {
@@ -147,20 +167,42 @@ async fn a_reader_that_follows_the_documents_loses_no_refund_in_whatever_order_r
     let python = has_python();
     if !python {
         eprintln!(
-            "left out: the program of docs/results.md was not run, because there is no python3 with sqlite3"
+            "left out: the programs of docs/results.md were not run, because there is no python3 with sqlite3"
         );
     }
+    let gate = publishing(&fixture, "all").set("GATE_LISTEN", "127.0.0.1:0").log_as("gate").start_as("gate");
+    let address = gate.gate_address().await;
+    until("the gate has reached Redis", || is_ready(address)).await;
+    let url = format!("http://{address}");
+    let [over_redis, over_http] = programs();
+    let over_redis = fixture.file("results.py", over_redis);
+    let over_http = fixture.file("results_http.py", over_http);
+    let port = fixture.redis.port().to_string();
     for (at, delivery) in deliveries(&told).iter().enumerate() {
         assert_eq!(Shop::of(delivery), shop, "delivery {at}");
         if python {
             put(&fixture, delivery).await;
             let database = fixture.file(&format!("shop-{at}.sqlite"), "");
-            let stored_shop = stored(&fixture, &database);
-            assert_eq!(stored_shop, shop, "delivery {at}");
             // The reader has acknowledged all results, and its next run finds no new ones.
-            let pending = fixture.redis_says(&["XPENDING", RESULTS, "shop"]).await.into_array();
-            assert_eq!(pending[0].as_i64(), Some(0), "{pending:?}");
-            assert_eq!(stored(&fixture, &database), stored_shop);
+            for _ in 0..2 {
+                run(&over_redis, &["127.0.0.1", &port], &database);
+                assert_eq!(stored(&database), shop, "delivery {at}");
+                let pending = fixture.redis_says(&["XPENDING", RESULTS, "shop"]).await.into_array();
+                assert_eq!(pending[0].as_i64(), Some(0), "{pending:?}");
+            }
+            let database = fixture.file(&format!("shop-http-{at}.sqlite"), "");
+            for _ in 0..2 {
+                assert_eq!(run(&over_http, &[&url], &database), "");
+                assert_eq!(stored(&database), shop, "delivery {at} over HTTP");
+            }
+            if at == 0 {
+                // A reader whose results were deleted says so, and reads the rest.
+                put(&fixture, delivery).await;
+                let lost = run(&over_http, &[&url], &database);
+                assert!(lost.contains("look up the orders"), "{lost}");
+                assert_eq!(stored(&database), shop);
+            }
         }
     }
+    assert!(gate.stop().await.success());
 }
