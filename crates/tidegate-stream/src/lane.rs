@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-pub use self::settings::{Failover, LaneSettings};
+pub use self::settings::{Failover, LaneSettings, RetryWait};
 use self::{
     keepalive::keepalive,
     schedule::Source,

@@ -117,7 +117,7 @@ pub use inspect::{
 };
 pub use inspector::{Read, StreamInspector};
 pub use jsonl::{BadLine, EntryLine};
-pub use lane::{Failover, Lane, LaneSettings};
+pub use lane::{Failover, Lane, LaneSettings, RetryWait};
 pub use lane_status::{Activity, LaneSnapshot, LaneStatus};
 pub use lease::{LeaseGuard, Leases};
 pub use letter::{Burial, DeliveryHistory, Fields, Letter};

@@ -133,6 +133,7 @@ pub enum BuryReply {
 pub struct Stream {
     pool: Pool,
     names: StreamNames,
+    counts_crashes: bool,
     bury: ScriptSource,
     settle: ScriptSource,
     keepalive: ScriptSource,
@@ -149,6 +150,7 @@ impl Stream {
         Self {
             pool: pool.into().0,
             names,
+            counts_crashes: true,
             bury: ScriptSource::new("bury", include_str!("../lua/bury.lua")),
             settle: ScriptSource::new("settle", include_str!("../lua/settle.lua")),
             keepalive: ScriptSource::new("keepalive", include_str!("../lua/keepalive.lua")),
@@ -157,6 +159,14 @@ impl Stream {
             set_aside: ScriptSource::new("set_aside", include_str!("../lua/set_aside.lua")),
             make_pending: ScriptSource::new("make_pending", include_str!("../lua/make_pending.lua")),
         }
+    }
+
+    /// Returns access to the stream that counts no crashes: its lanes neither handle an entry alone nor bury it because
+    /// processes died with the entry in progress. Several groups of one stream share the counts, so at most one group
+    /// may count crashes. Use this for handlers that no entry can crash.
+    #[must_use]
+    pub fn without_crash_counts(self) -> Self {
+        Self { counts_crashes: false, ..self }
     }
 
     /// Returns the names of the stream, its group and its dead letters.

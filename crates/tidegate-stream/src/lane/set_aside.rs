@@ -8,6 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use super::settings::{RETRY_MAX, RetryWait};
 use crate::{
     backoff,
     causes::Causes,
@@ -17,9 +18,6 @@ use crate::{
     stream::MOST_FETCHED,
 };
 use trials::Trials;
-
-/// The longest wait between two tries of a cause.
-pub(crate) const RETRY_MAX: Duration = Duration::from_secs(2);
 
 /// The number of entries of a cause that are tried while it is not known to be over.
 const TRIAL_ENTRIES: usize = 4;
@@ -50,7 +48,7 @@ const ALONE: Cause = Cause::new(KILLED_WORKER, 0);
 #[derive(Debug)]
 pub(crate) struct SetAside {
     batch: usize,
-    retry: Duration,
+    retry: RetryWait,
     causes: Arc<Causes>,
     wakes: Arc<LaneWakes>,
     waiting: BTreeMap<Cause, Waiting>,
@@ -103,7 +101,7 @@ pub(crate) struct Due {
 }
 
 impl SetAside {
-    pub(crate) fn new(batch: usize, retry: Duration, causes: Arc<Causes>) -> Self {
+    pub(crate) fn new(batch: usize, retry: RetryWait, causes: Arc<Causes>) -> Self {
         let wakes = causes.add_lane();
         Self {
             batch,
@@ -207,14 +205,15 @@ impl SetAside {
 
     /// Schedules a trial of a few entries of a cause after the wait for this number of failures.
     fn try_later(&mut self, cause: Cause, failures: u32, now: Instant) {
+        let RetryWait { first, longest } = self.retry;
         let most = match cause.first {
-            RetryOrder::LongestUntried => RETRY_MAX,
+            RetryOrder::LongestUntried => longest,
             RetryOrder::Oldest => {
                 let others = u32::try_from(self.causes_of(cause.kind) / SLOWER_BY).unwrap_or(u32::MAX);
                 RETRY_MAX.saturating_mul(others.saturating_add(1)).min(RETRY_MAX_IN_ORDER)
             }
         };
-        self.try_at(cause, now + backoff::wait(self.retry, most.max(self.retry), failures));
+        self.try_at(cause, now + backoff::wait(first, most.max(first), failures));
     }
 
     fn try_at(&mut self, cause: Cause, due: Instant) {

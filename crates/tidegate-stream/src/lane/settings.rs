@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use crate::replicas::Confirmation;
 
+/// The longest wait between two tries of a cause, unless the settings say otherwise.
+pub(crate) const RETRY_MAX: Duration = Duration::from_secs(2);
+
 /// The settings of a lane (a consumer of the group): sizes, limits and times.
 #[derive(Clone, Debug)]
 pub struct LaneSettings {
@@ -23,8 +26,8 @@ pub struct LaneSettings {
     pub set_aside_max: usize,
     /// The time that a read waits for new entries. A stop signal ends the wait.
     pub block: Duration,
-    /// The delay before the first retry of an entry that could not be done. The delay grows with each retry, up to 2 s.
-    pub retry: Duration,
+    /// The waits between retries of an entry that could not be done.
+    pub retry: RetryWait,
     /// The idle time after which other consumers may claim an entry. The consumer of an entry resets the idle time
     /// three times within this period.
     pub claim_idle: Duration,
@@ -39,6 +42,15 @@ pub struct LaneSettings {
     /// The replicas that must confirm a read before its entries are handled, so that a promoted replica knows which
     /// entries were handled. None: the lane (consumer) does not wait for replicas.
     pub replicas: Option<Confirmation>,
+}
+
+/// The waits between retries of entries that wait for the same cause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RetryWait {
+    /// The wait before the first retry, which grows with each further retry.
+    pub first: Duration,
+    /// The longest wait between two retries. For entries that are retried in stream order, it is always 2 s or more.
+    pub longest: Duration,
 }
 
 /// The way in which the Redis server of a stream may change.
@@ -63,7 +75,7 @@ impl Default for LaneSettings {
             entry_max_bytes: 1 << 20,
             set_aside_max: 500_000,
             block: Duration::from_secs(1),
-            retry: Duration::from_millis(100),
+            retry: RetryWait { first: Duration::from_millis(100), longest: RETRY_MAX },
             claim_idle: Duration::from_secs(60),
             claim_every: Duration::from_secs(5),
             backoff_min: Duration::from_millis(50),

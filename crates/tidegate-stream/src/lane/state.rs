@@ -245,7 +245,7 @@ mod tests {
     use proptest::{collection::vec, prelude::*};
 
     use super::*;
-    use crate::{handler::Cause, lane::set_aside};
+    use crate::handler::Cause;
 
     const BATCH: usize = 10;
     const MOST: usize = 40;
@@ -277,7 +277,7 @@ mod tests {
                 entry_max_bytes: 1 << 20,
                 set_aside_max: MOST,
                 block: BLOCK,
-                retry: RETRY,
+                retry: crate::RetryWait { first: RETRY, longest: crate::lane::settings::RETRY_MAX },
                 claim_idle: second,
                 claim_every: EVERY,
                 backoff_min: second,
@@ -418,7 +418,7 @@ mod tests {
         for round in 0..10 {
             let due = world.state.set_aside.next_due(world.now).unwrap();
             let wait = due.saturating_duration_since(last);
-            assert!(wait <= set_aside::RETRY_MAX, "round {round}: {wait:?}");
+            assert!(wait <= crate::lane::settings::RETRY_MAX, "round {round}: {wait:?}");
             (world.now, last) = (due.max(world.now), due);
             let tried = world.state.set_aside.take_due(world.now).ids;
             assert_eq!(tried.len(), 1, "an eighth of a batch, and one at least");

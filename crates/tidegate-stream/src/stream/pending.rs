@@ -238,6 +238,9 @@ impl Stream {
     /// Calls a script that uses crash counts. If this user may not access the hash of counts, Redis refuses the whole
     /// call; then the script runs without that hash.
     async fn call_with_crashes(&self, script: &ScriptSource, args: Vec<Value>) -> Result<Frame, StreamError> {
+        if !self.counts_crashes {
+            return Ok(script.call_raw(&self.pool, vec![self.names.stream.as_str().into()], args).await?);
+        }
         let keys = vec![self.names.stream.as_str().into(), self.names.crashes().into()];
         match script.call_raw(&self.pool, keys, args.clone()).await {
             Err(error) if error.lacks_permission() => {
@@ -270,7 +273,7 @@ impl Stream {
     /// # Errors
     /// As for every call here; a second call does no harm.
     pub async fn forget_crashes(&self, ids: &[EntryId]) -> Result<(), StreamError> {
-        if ids.is_empty() {
+        if ids.is_empty() || !self.counts_crashes {
             return Ok(());
         }
         let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();

@@ -310,3 +310,18 @@ async fn crashes_that_cannot_be_read_count_as_none_and_stop_nobody() {
         lane.stop().await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_without_crash_counts_neither_reads_counts_nor_buries_because_of_crashes() {
+    let mut fixture = Fixture::start().await;
+    fixture.stream = fixture.stream.clone().without_crash_counts();
+    let suspect = fixture.add_suspect("9").await;
+    let in_progress = fixture.add_delivered(2, "c1").await;
+    let handler = RecordingHandler::done();
+    let lane = fixture.run("c1", &handler, settings()).await;
+    fixture.nothing_is_pending().await;
+    assert_eq!(handler.ids(), [&[suspect][..], &in_progress].concat());
+    assert_eq!(fixture.call::<Vec<String>>("HGETALL s.deaths").await, [suspect.to_string(), "9".to_owned()]);
+    assert_eq!(fixture.call::<usize>("XLEN s.dead").await, 0);
+    lane.stop().await;
+}

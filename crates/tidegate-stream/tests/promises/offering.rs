@@ -2,7 +2,7 @@
 
 use fred::types::Value;
 use tidegate_stream::{
-    ClaimableStep, EntryId, Holder, LaneSettings, MakeClaimable, StreamInspector, is_claimable,
+    ClaimableStep, EntryId, Holder, LaneSettings, MakeClaimable, RetryWait, StreamInspector, is_claimable,
 };
 
 use crate::fixture::{DEADLINE, Fixture, RecordingHandler, eventually, ms, set_aside, settings};
@@ -76,7 +76,13 @@ async fn what_is_offered_although_its_holder_lives_and_no_other_does_is_set_asid
     fixture.add(5).await;
     let handler = RecordingHandler::new(|_| set_aside());
     // The lane does not try the entry again meanwhile: a try of a claimable entry lets go of it.
-    let lane = fixture.run("c1", &handler, LaneSettings { retry: DEADLINE * 4, ..scanning() }).await;
+    let lane = fixture
+        .run(
+            "c1",
+            &handler,
+            LaneSettings { retry: RetryWait { first: DEADLINE * 4, longest: DEADLINE * 4 }, ..scanning() },
+        )
+        .await;
     eventually("all are set aside", async || fixture.counters.set_aside().entries() == 5).await;
     let forced = Holder { heartbeat: None, ..holder("c1", 0) };
     assert_eq!(

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
-use tidegate_stream::{Activity, Cause, LaneSettings, Outcome};
+use tidegate_stream::{Activity, Cause, LaneSettings, Outcome, RetryWait};
 
 use crate::fixture::{Fixture, RecordingHandler, eventually, ms, number, set_aside, set_aside_for, settings};
 
@@ -282,7 +282,12 @@ async fn entries_that_wait_for_each_other_in_several_lanes_are_done_in_order_wit
     let mut lanes = Vec::new();
     for name in ["c1", "c2", "c3", "c4"] {
         // A wait of a minute: an entry that no lane wakes comes too late.
-        let settings = LaneSettings { batch: 100, block: ms(60_000), retry: ms(60_000), ..settings() };
+        let settings = LaneSettings {
+            batch: 100,
+            block: ms(60_000),
+            retry: RetryWait { first: ms(60_000), longest: ms(60_000) },
+            ..settings()
+        };
         lanes.push(fixture.run(name, &handler, settings).await);
     }
     fixture.nothing_is_pending().await;

@@ -77,7 +77,7 @@ fn flags_win_over_variables_over_the_file_over_the_defaults() {
     let variables = [("TIDEGATE_WORKER_LANES", "4"), ("TIDEGATE_WORKER_BATCH", "40")];
     let worker = load(&args, &variables).unwrap().settings.worker;
     assert_eq!((worker.lanes, worker.lane.batch, worker.lane.block.as_millis()), (5, 40, 300));
-    assert_eq!(worker.lane.retry.as_millis(), 100);
+    assert_eq!(worker.lane.retry.first.as_millis(), 100);
 }
 
 #[test]

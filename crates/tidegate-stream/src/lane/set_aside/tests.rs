@@ -6,7 +6,7 @@ const RETRY: Duration = Duration::from_millis(100);
 /// Sets a batch aside for `cause`. Returns the number of entries of the first try, and of the second one after a first
 /// try in which all went well.
 fn tries(cause: Cause) -> (usize, usize) {
-    let mut aside = SetAside::new(BATCH, RETRY, Arc::default());
+    let mut aside = SetAside::new(BATCH, RetryWait { first: RETRY, longest: RETRY_MAX }, Arc::default());
     let now = Instant::now();
     (0..BATCH as u64).for_each(|ms| aside.put(EntryId { ms, seq: 0 }, cause, now));
     let now = aside.next_due(now).unwrap();
@@ -23,7 +23,7 @@ fn a_batch_that_is_set_aside_for_nothing_of_its_own_is_done_at_full_speed_with_i
 
 #[test]
 fn a_try_in_vain_of_what_nobody_knows_the_cause_of_is_followed_by_a_few_as_any_other() {
-    let mut aside = SetAside::new(BATCH, RETRY, Arc::default());
+    let mut aside = SetAside::new(BATCH, RetryWait { first: RETRY, longest: RETRY_MAX }, Arc::default());
     let now = Instant::now();
     (0..BATCH as u64).for_each(|ms| aside.put(EntryId { ms, seq: 0 }, Cause::UNKNOWN, now));
     let now = aside.next_due(now).unwrap();
@@ -39,7 +39,7 @@ fn a_try_in_vain_of_what_nobody_knows_the_cause_of_is_followed_by_a_few_as_any_o
 #[test]
 fn what_comes_back_is_counted_once_at_every_moment() {
     let causes = Arc::new(Causes::default());
-    let mut aside = SetAside::new(BATCH, RETRY, Arc::clone(&causes));
+    let mut aside = SetAside::new(BATCH, RetryWait { first: RETRY, longest: RETRY_MAX }, Arc::clone(&causes));
     let now = Instant::now();
     let (before, after) = (Cause::new("lock", 7), Cause::new("row", 1));
     (0..4).for_each(|ms| aside.put(EntryId { ms, seq: 0 }, before, now));
@@ -63,7 +63,7 @@ fn what_comes_back_is_counted_once_at_every_moment() {
 #[test]
 fn what_has_come_back_before_a_store_failed_is_set_aside_once() {
     let causes = Arc::new(Causes::default());
-    let mut aside = SetAside::new(BATCH, RETRY, Arc::clone(&causes));
+    let mut aside = SetAside::new(BATCH, RetryWait { first: RETRY, longest: RETRY_MAX }, Arc::clone(&causes));
     let now = Instant::now();
     let (before, after) = (Cause::new("lock", 7), Cause::new("row", 1));
     (0..4).for_each(|ms| aside.put(EntryId { ms, seq: 0 }, before, now));
@@ -81,7 +81,7 @@ fn what_has_come_back_before_a_store_failed_is_set_aside_once() {
 #[test]
 fn of_what_waits_in_order_the_oldest_is_tried_first_also_after_tries_in_vain_and_what_is_woken_at_once() {
     let causes = Arc::new(Causes::default());
-    let mut aside = SetAside::new(BATCH, RETRY, Arc::clone(&causes));
+    let mut aside = SetAside::new(BATCH, RetryWait { first: RETRY, longest: RETRY_MAX }, Arc::clone(&causes));
     let ids = |range: std::ops::Range<u64>| range.map(|ms| EntryId { ms, seq: 0 }).collect::<Vec<_>>();
     let (cause, other) = (Cause::in_order("account", 7), Cause::in_order("account", 8));
     let mut now = Instant::now();
@@ -116,7 +116,8 @@ fn what_is_settled_in_one_lane_wakes_the_lane_with_the_next_entry_and_no_other()
     let causes = Arc::new(Causes::default());
     let cause = Cause::in_order("account", 7);
     let mut now = Instant::now();
-    let mut lanes = [(); 3].map(|()| SetAside::new(BATCH, RETRY, Arc::clone(&causes)));
+    let mut lanes = [(); 3]
+        .map(|()| SetAside::new(BATCH, RetryWait { first: RETRY, longest: RETRY_MAX }, Arc::clone(&causes)));
     for (lane, first) in lanes.iter_mut().zip([10, 20, 30]) {
         (first..first + 10).for_each(|ms| lane.put(EntryId { ms, seq: 0 }, cause, now));
     }
@@ -138,7 +139,7 @@ fn what_is_settled_in_one_lane_wakes_the_lane_with_the_next_entry_and_no_other()
 #[test]
 fn what_is_woken_while_it_is_tried_is_tried_once_more() {
     let causes = Arc::new(Causes::default());
-    let mut aside = SetAside::new(BATCH, RETRY, Arc::clone(&causes));
+    let mut aside = SetAside::new(BATCH, RetryWait { first: RETRY, longest: RETRY_MAX }, Arc::clone(&causes));
     let cause = Cause::in_order("account", 7);
     let now = Instant::now();
     aside.put(EntryId { ms: 1, seq: 0 }, cause, now);
@@ -154,7 +155,7 @@ fn what_is_woken_while_it_is_tried_is_tried_once_more() {
 
 /// Creates a lane in which one entry waits for each of `count` causes in order.
 fn lane_behind(count: u64, causes: &Arc<Causes>, now: Instant) -> SetAside {
-    let mut aside = SetAside::new(BATCH, RETRY, Arc::clone(causes));
+    let mut aside = SetAside::new(BATCH, RetryWait { first: RETRY, longest: RETRY_MAX }, Arc::clone(causes));
     (1..=count).for_each(|key| aside.put(EntryId { ms: key, seq: 0 }, Cause::in_order("behind", key), now));
     aside
 }
@@ -252,7 +253,7 @@ const TRY: Duration = Duration::from_secs(1);
 
 #[test]
 fn at_most_a_few_entries_handled_alone_are_tried_at_once_and_one_while_some_come_back() {
-    let mut aside = SetAside::new(1000, RETRY, Arc::default());
+    let mut aside = SetAside::new(1000, RetryWait { first: RETRY, longest: RETRY_MAX }, Arc::default());
     let mut now = Instant::now();
     (0..1000).for_each(|ms| aside.put_alone(EntryId { ms, seq: 0 }, now));
     let mut sizes = Vec::new();
@@ -296,7 +297,11 @@ impl World {
     fn new(lanes: usize, entries: u64) -> Self {
         let (causes, now) = (Arc::new(Causes::default()), Instant::now());
         let lane = |_| {
-            let mut lane = SetAside::new(100, Duration::from_millis(100), Arc::clone(&causes));
+            let mut lane = SetAside::new(
+                100,
+                RetryWait { first: Duration::from_millis(100), longest: RETRY_MAX },
+                Arc::clone(&causes),
+            );
             (1..=entries).for_each(|ms| lane.put_alone(EntryId { ms, seq: 0 }, now));
             lane
         };
@@ -369,7 +374,7 @@ fn entries_alone_that_can_be_done_are_done_without_a_rest() {
 
 #[test]
 fn an_entry_alone_that_can_be_done_waits_for_one_quick_try_of_each_that_cannot() {
-    let mut aside = SetAside::new(1000, RETRY, Arc::default());
+    let mut aside = SetAside::new(1000, RetryWait { first: RETRY, longest: RETRY_MAX }, Arc::default());
     let begun = Instant::now();
     let mut now = begun;
     (1..=50).for_each(|ms| aside.put_alone(EntryId { ms, seq: 0 }, now));
@@ -383,4 +388,22 @@ fn an_entry_alone_that_can_be_done_waits_for_one_quick_try_of_each_that_cannot()
         aside.end_try(&[], Duration::from_millis(2), now);
         assert!(now < begun + 50 * (RETRY + Duration::from_millis(100)), "{} wait", aside.len());
     }
+}
+
+#[test]
+fn the_waits_of_a_cause_grow_up_to_the_longest_wait_of_the_settings() {
+    let most = Duration::from_secs(60);
+    let mut aside = SetAside::new(BATCH, RetryWait { first: RETRY, longest: most }, Arc::default());
+    let mut now = Instant::now();
+    aside.put(EntryId { ms: 1, seq: 0 }, Cause::new("away", 0), now);
+    let mut longest = Duration::ZERO;
+    for _ in 0..20 {
+        let due = aside.next_due(now).expect("an entry waits");
+        longest = longest.max(due - now);
+        now = due;
+        let tried = aside.take_due(now);
+        tried.ids.iter().for_each(|id| aside.put(*id, Cause::new("away", 0), now));
+        aside.end_try(&[], Duration::ZERO, now);
+    }
+    assert!(longest > RETRY_MAX && longest <= most, "{longest:?}");
 }

@@ -92,7 +92,7 @@ pub(super) fn fleet(worker: &WorkerSettings) -> FleetTiming {
         batch: lane.batch,
         block: lane.block,
         lock_lease: worker.lock_lease,
-        lock_retry: lane.retry,
+        lock_retry: lane.retry.first,
         claim_idle: lane.claim_idle,
         claim_every: lane.claim_every,
         backoff_max: lane.backoff_max,
