@@ -36,6 +36,7 @@ pub mod stock_change;
 pub mod traceparent;
 pub mod unpaid_orders;
 pub mod user_lock;
+pub mod webhook_notes;
 pub mod wire;
 pub mod work_in_progress;
 

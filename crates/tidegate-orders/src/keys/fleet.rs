@@ -9,7 +9,8 @@ pub(crate) const IN_PROGRESS: &str = ":hands";
 
 /// The first words of the names of these keys. By them, [`Keys::is_own`](super::Keys::is_own) recognizes the keys of a
 /// fleet.
-pub(super) const NAMES: [&str; 7] = ["worker", "log", "pause", "mark", "sweeper", "reconciler", "reconciled"];
+pub(super) const NAMES: [&str; 8] =
+    ["worker", "log", "pause", "mark", "sweeper", "reconciler", "reconciled", "webhooks"];
 
 /// The maker of the keys that all workers of one stream and their operators share: heartbeats, pause, leases and the
 /// log of actions.
@@ -100,6 +101,18 @@ impl FleetKeys {
     #[must_use]
     pub fn reconciled(&self) -> Key {
         self.key("reconciled")
+    }
+
+    /// The key for the hash with the notes about webhooks: pauses, unsent results that were deleted, and senders.
+    #[must_use]
+    pub fn webhooks(&self) -> Key {
+        self.key("webhooks")
+    }
+
+    /// The key for the lease of the worker that sends the results of the webhook `name`.
+    #[must_use]
+    pub fn webhook_sender(&self, name: &str) -> Key {
+        self.key(&format!("webhooks:{name}"))
     }
 
     /// The key for a lock of the replay (the processing of old entries again) with the id `id`. The replay writes this

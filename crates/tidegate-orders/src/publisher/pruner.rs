@@ -5,9 +5,11 @@ use std::time::Duration;
 use fred::{
     clients::Pool,
     interfaces::{ClientLike, StreamsInterface},
-    types::{ClusterHash, CustomCommand, Value},
+    types::{ClusterHash, CustomCommand, Key, Value},
 };
-use tidegate_stream::{EntryId, StreamError, server_time_ms};
+use tidegate_stream::{EntryId, Script, StreamError, server_time_ms};
+
+use crate::{scripts::RedisStore, webhook_notes::GROUP_PREFIX};
 
 /// The maximum number of entries that one call deletes. This takes some milliseconds of Redis.
 const MOST: i64 = 10_000;
@@ -15,25 +17,35 @@ const MOST: i64 = 10_000;
 const LOOKS: usize = 50;
 
 /// A task that deletes results that are too old, and the oldest results if all results together take too many bytes.
-/// The task also deletes results that no reader has read yet.
+/// The task also deletes results that no reader has read yet; it counts those that webhooks have not sent.
 #[derive(Clone, Debug)]
 pub struct ResultsPruner {
     pool: Pool,
+    script: Script,
     key: String,
+    webhooks: Key,
     keep: Option<Duration>,
     keep_bytes: Option<u64>,
 }
 
 impl ResultsPruner {
     /// Creates a task that keeps the results of the time span `keep`, by the clock of Redis, and at most about
-    /// `keep_bytes` bytes of results. `None` means no limit on the age or the size.
+    /// `keep_bytes` bytes of results. `None` means no limit on the age or the size. `redis` is the store of the
+    /// partition, and `key` its stream of results.
     #[must_use]
     pub fn new(
-        pool: Pool,
+        redis: &RedisStore,
         key: impl Into<String>,
         (keep, keep_bytes): (Option<Duration>, Option<u64>),
     ) -> Self {
-        Self { pool, key: key.into(), keep, keep_bytes }
+        Self {
+            pool: redis.pool().clone(),
+            script: Script::new("trim_results", include_str!("../../../../lua/trim_results.lua")),
+            key: key.into(),
+            webhooks: redis.keys().fleet().webhooks(),
+            keep,
+            keep_bytes,
+        }
     }
 
     /// Prunes the stream of results once, and returns how many results were deleted.
@@ -73,13 +85,12 @@ impl ResultsPruner {
         Ok(trimmed)
     }
 
-    /// Runs XTRIM with this limit. Redis deletes whole nodes of the stream, so a few more entries stay than the limit
+    /// Deletes results with XTRIM and this limit. Redis deletes whole nodes of the stream, so a few more entries stay than the limit
     /// allows.
     async fn trim(&self, by: &'static str, limit: String) -> Result<u64, StreamError> {
-        let command = CustomCommand::new_static("XTRIM", ClusterHash::FirstKey, false);
-        let args: Vec<Value> =
-            vec![self.key.as_str().into(), by.into(), "~".into(), limit.into(), "LIMIT".into(), MOST.into()];
-        Ok(self.pool.custom(command, args).await?)
+        let keys = vec![self.key.as_str().into(), self.webhooks.clone()];
+        let args: Vec<Value> = vec![by.into(), limit.into(), MOST.into(), GROUP_PREFIX.into()];
+        Ok(self.script.call(&self.pool, keys, args).await?.convert()?)
     }
 }
 

@@ -27,3 +27,4 @@ mod scripts_model;
 mod snapshot;
 mod time_limits;
 mod user_lock;
+mod webhook_losses;

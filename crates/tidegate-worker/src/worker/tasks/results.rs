@@ -26,7 +26,7 @@ pub fn publish_remembered(publisher: Publisher) -> impl Task {
 /// Creates the task that deletes old results from the results stream.
 pub fn prune(ProcessSettings { system, worker, .. }: &ProcessSettings, parts: &Parts) -> impl Task + use<> {
     let keep = (system.results.keep, system.results.keep_bytes);
-    let pruner = ResultsPruner::new(parts.redis.pool().clone(), system.stream.results.clone(), keep);
+    let pruner = ResultsPruner::new(&parts.redis, system.stream.results.clone(), keep);
     let every = worker.prune_every;
     Periodic(Routine::new("prune the results", every), async move || {
         let trimmed = pruner.run_once().await?;
