@@ -13,6 +13,7 @@ mod server;
 mod server_sent;
 mod settings;
 pub mod tokens;
+pub mod webhooks;
 
 pub use settings::{
     AdminSettings, AttemptRate, AttemptSettings, CallerSettings, DigestSource, GateSettings, ProxyNet,

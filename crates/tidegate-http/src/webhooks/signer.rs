@@ -1,0 +1,233 @@
+//! The signatures of webhooks, by the specification Standard Webhooks.
+
+use std::{
+    fmt, fs,
+    io::{self, Read},
+    path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
+};
+
+use anyhow::{Context, ensure};
+use standardwebhooks::Webhook;
+use tidegate_compare::text::error_chain;
+use tidegate_orders::OrderResult;
+
+/// The text before every secret.
+const PREFIX: &str = "whsec_";
+/// The least length of a secret after its prefix: 24 bytes in base64.
+const LEAST: usize = 32;
+/// The largest size of a secret file, in bytes.
+const MOST_BYTES: u64 = 4096;
+
+/// The secrets of a webhook. While a secret is replaced, the file has two secrets, and both sign.
+pub struct Signer {
+    path: PathBuf,
+    secrets: Mutex<Secrets>,
+}
+
+struct Secrets {
+    text: String,
+    webhooks: Vec<Webhook>,
+    /// The last error of a read, which was logged.
+    logged: Option<String>,
+}
+
+impl fmt::Debug for Signer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Signer").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+impl Signer {
+    /// Reads the secrets from a file.
+    ///
+    /// # Errors
+    /// Fails if the file cannot be read, or if it does not have one or two secrets. The error contains no secret.
+    pub fn open(path: &Path) -> anyhow::Result<Self> {
+        let secrets = Secrets::read(path)?;
+        Ok(Self { path: path.to_owned(), secrets: Mutex::new(secrets) })
+    }
+
+    /// Reads the file with the secrets again. If it has a mistake, the present secrets stay.
+    pub fn reread(&self) {
+        let read = Secrets::read(&self.path);
+        let mut secrets = self.secrets.lock().unwrap_or_else(PoisonError::into_inner);
+        match read {
+            Ok(new) if new.text != secrets.text => {
+                tracing::info!(secrets = new.webhooks.len(), "read the secrets of the webhook again");
+                *secrets = new;
+            }
+            Ok(_) => secrets.logged = None,
+            Err(error) => {
+                let error = error_chain(&error);
+                if secrets.logged.as_ref() != Some(&error) {
+                    tracing::warn!(
+                        error,
+                        "cannot read the secrets of the webhook again: the former secrets still sign"
+                    );
+                    secrets.logged = Some(error);
+                }
+            }
+        }
+    }
+
+    /// The value of the header `webhook-signature`: a signature by each secret.
+    #[must_use]
+    pub fn sign(&self, id: &str, timestamp_s: i64, body: &[u8]) -> String {
+        let secrets = self.secrets.lock().unwrap_or_else(PoisonError::into_inner);
+        let signatures = secrets
+            .webhooks
+            .iter()
+            .map(|webhook| webhook.sign(id, timestamp_s, body).expect("the body is JSON, and so UTF-8"));
+        signatures.collect::<Vec<_>>().join(" ")
+    }
+}
+
+impl Secrets {
+    fn read(path: &Path) -> anyhow::Result<Self> {
+        let text =
+            read_text(path).with_context(|| format!("Failed to read the secrets in {}", path.display()))?;
+        let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        ensure!(
+            (1..=2).contains(&lines.len()),
+            "{} must have one or two lines, each with a secret",
+            path.display()
+        );
+        let secret = |line: &&str| {
+            let secret = line.strip_prefix(PREFIX).filter(|secret| secret.len() >= LEAST)?;
+            Webhook::new(secret).ok()
+        };
+        let webhooks = lines.iter().map(secret).collect::<Option<Vec<_>>>().with_context(|| {
+            format!("each secret in {} must be {PREFIX} and at least 24 bytes in base64", path.display())
+        })?;
+        Ok(Self { text, webhooks, logged: None })
+    }
+}
+
+fn read_text(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    fs::File::open(path)?.take(MOST_BYTES).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// The value of the header `webhook-id`: the order, the step, the state, and the `ref` of the event or else the entry.
+/// Repeated results have the same id. The id consists of letters, digits, `_`, `-` and `~`.
+#[must_use]
+pub fn webhook_id(result: &OrderResult) -> String {
+    let OrderResult { order, step, state, .. } = result;
+    match &result.reference {
+        Some(reference) => format!("{order}_{step}_{state}_ref-{}", escaped(reference.as_str())),
+        None => format!("{order}_{step}_{state}_entry-{}", result.entry),
+    }
+}
+
+/// Replaces every byte that is not a letter, a digit or `-` by `~` and two digits.
+fn escaped(text: &str) -> String {
+    text.bytes().fold(String::new(), |mut escaped, byte| {
+        match byte.is_ascii_alphanumeric() || byte == b'-' {
+            true => escaped.push(char::from(byte)),
+            false => escaped.push_str(&format!("~{byte:02x}")),
+        }
+        escaped
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{SystemTime, UNIX_EPOCH};
+
+    use hyper::HeaderMap;
+    use tidegate_orders::ResultState;
+    use tidegate_stream::EntryId;
+
+    use super::*;
+
+    const OLD: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+    const NEW: &str = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD";
+
+    fn file(name: &str, text: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("tidegate-signer-{}-{name}", std::process::id()));
+        fs::write(&path, text).unwrap();
+        path
+    }
+
+    fn result(reference: Option<&str>) -> OrderResult {
+        OrderResult {
+            order: 7.try_into().unwrap(),
+            user: None,
+            voucher: None,
+            quantity: None,
+            state: ResultState::RefundDue,
+            reference: reference.map(|text| text.parse().unwrap()),
+            reason: None,
+            step: 3,
+            entry: EntryId { ms: 8, seq: 1 },
+            at_ms: 9,
+            traceparent: None,
+        }
+    }
+
+    #[test]
+    fn while_a_secret_is_replaced_receivers_with_either_secret_accept_the_signature() {
+        let path = file("rotation", &format!("{OLD}\n"));
+        let signer = Signer::open(&path).unwrap();
+        let now_s = i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()).unwrap();
+        let accepted = |secret: &str| {
+            let headers = [
+                ("webhook-id", "id-1".to_owned()),
+                ("webhook-timestamp", now_s.to_string()),
+                ("webhook-signature", signer.sign("id-1", now_s, b"{}")),
+            ];
+            let headers: HeaderMap = headers
+                .into_iter()
+                .map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()))
+                .collect();
+            Webhook::new(secret).unwrap().verify(b"{}", &headers).is_ok()
+        };
+        assert_eq!((accepted(OLD), accepted(NEW)), (true, false));
+        fs::write(&path, format!("{NEW}\n{OLD}\n")).unwrap();
+        signer.reread();
+        assert_eq!((accepted(OLD), accepted(NEW)), (true, true));
+        fs::write(&path, "nonsense").unwrap();
+        signer.reread();
+        assert_eq!((accepted(OLD), accepted(NEW)), (true, true));
+        fs::write(&path, NEW).unwrap();
+        signer.reread();
+        assert_eq!((accepted(OLD), accepted(NEW)), (false, true));
+        fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn a_file_has_one_or_two_secrets_and_errors_do_not_show_them() {
+        let short = "whsec_c2hvcnQ=";
+        for wrong in [
+            "",
+            "\n\n",
+            &format!("{OLD}\n{NEW}\n{OLD}"),
+            short,
+            "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+            "whsec_!!",
+        ] {
+            let path = file("wrong", wrong);
+            let error = format!("{:#}", Signer::open(&path).unwrap_err());
+            assert!(
+                error.contains("secret") && !error.contains("MfKQ") && !error.contains("c2hv"),
+                "{error}"
+            );
+            fs::remove_file(path).unwrap();
+        }
+        let signer = Signer::open(&file("debug", OLD)).unwrap();
+        assert!(!format!("{signer:?}").contains("MfKQ"));
+    }
+
+    #[test]
+    fn repeats_of_a_result_share_the_id_and_other_results_do_not() {
+        let paid = |reference| webhook_id(&result(Some(reference)));
+        assert_eq!(webhook_id(&result(None)), "7_3_refund_due_entry-8-1");
+        assert_eq!(paid("pay-1"), "7_3_refund_due_ref-pay-1");
+        assert_eq!(paid("a b"), "7_3_refund_due_ref-a~20b");
+        assert_ne!(paid("a~20b"), paid("a b"));
+        let later = OrderResult { entry: EntryId { ms: 9, seq: 0 }, at_ms: 10, ..result(Some("pay-1")) };
+        assert_eq!(webhook_id(&later), paid("pay-1"), "the same event again");
+    }
+}
