@@ -1,10 +1,13 @@
 //! The settings of a system that operations need: its stores, its names, and the times and sizes of its workers.
 
+mod webhook;
+
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tidegate_orders::{KeyTemplates, Partition, Published, VoucherId, scripts::Confirmation};
 use tidegate_stream::{RedisCluster, Sentinels, SlotMaster, StreamNames};
 
+pub use self::webhook::{WebhookFilter, WebhookSettings, WebhookUrl};
 use crate::{change::InvalidInput, redacted::RedactedUrl};
 
 /// The settings of all partitions of a system, or of the whole system if it has no partitions. Settings other than
@@ -268,7 +271,7 @@ pub struct StreamSettings {
 }
 
 /// The settings of the section `[results]`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct ResultsSettings {
     /// The kinds of order results that workers publish.
     pub published: Published,
@@ -277,6 +280,8 @@ pub struct ResultsSettings {
     /// The approximate size of all published results together, in bytes, above which old results are deleted; None: no
     /// limit.
     pub keep_bytes: Option<u64>,
+    /// The webhooks to which workers send results.
+    pub webhooks: Arc<[WebhookSettings]>,
 }
 
 /// The settings of the section `[worker]` that operations also use, because they handle entries like workers.

@@ -96,7 +96,12 @@ fn settings(redis: &RedisServer, mysql: &MysqlServer) -> SystemSettings {
         reconcile_repairs: false,
         remove_delisted_after: Duration::ZERO,
         compact_after: Duration::ZERO,
-        results: ResultsSettings { published: Published::Exceptions, keep: None, keep_bytes: None },
+        results: ResultsSettings {
+            published: Published::Exceptions,
+            keep: None,
+            keep_bytes: None,
+            webhooks: Arc::default(),
+        },
         fleet: FleetTiming {
             batch: 300,
             entry_max_bytes: 1 << 20,

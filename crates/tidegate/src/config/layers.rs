@@ -80,7 +80,7 @@ fn is_url(key: &str) -> bool {
 }
 
 fn is_secret(key: &str) -> bool {
-    is_url(key) || ["mysql.shards", "tokens"].contains(&key)
+    is_url(key) || ["mysql.shards", "tokens", "webhooks"].contains(&key)
 }
 
 /// Whether the value of a setting certainly holds no secret, so that it may be printed.

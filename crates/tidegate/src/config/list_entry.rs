@@ -46,6 +46,14 @@ impl ListEntry {
         }
     }
 
+    /// Reads a member that is true or false. None: the entry lacks the member, or the member is neither.
+    pub fn flag(&mut self, member: &'static str) -> Option<bool> {
+        match self.take(member)? {
+            Value::Boolean(flag) => Some(flag),
+            _ => self.wrong(member, "must be true or false"),
+        }
+    }
+
     /// Reads a member that is a list of texts. None: the entry lacks the member, or the member is no such list.
     pub fn words(&mut self, member: &'static str) -> Option<Vec<String>> {
         let value = self.take(member)?;

@@ -6,6 +6,7 @@ mod names;
 mod shards;
 mod stores;
 mod tokens;
+mod webhooks;
 mod worker;
 
 use std::time::Duration;
@@ -143,10 +144,12 @@ fn results(reader: &mut SettingsReader<'_>) -> ResultsSettings {
     let published = Published::ALL.map(|published| (published.word(), published));
     let keep = reader.millis("results.keep_ms", 0..=10 * 365 * 24 * HOUR_MS);
     let keep_bytes: u64 = reader.number("results.keep_bytes", 0..=1 << 40);
+    let published = reader.choice("results.publish", &published);
     ResultsSettings {
-        published: reader.choice("results.publish", &published),
+        published,
         keep: Some(keep).filter(|keep| !keep.is_zero()),
         keep_bytes: Some(keep_bytes).filter(|bytes| *bytes > 0),
+        webhooks: webhooks::read(reader, published).into(),
     }
 }
 

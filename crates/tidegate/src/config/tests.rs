@@ -307,6 +307,36 @@ fn the_file_has_a_table_for_each_token_and_the_place_of_a_mistake_is_told() {
 }
 
 #[test]
+fn a_webhook_has_a_url_without_tls_only_on_loopback_and_gets_only_what_is_published() {
+    let load = |members: &str| {
+        let (_file, args) = config_file(&format!(
+            "[[webhooks]]\nname = \"shop\"\nsecret_file = \"/run/secret\"\nurl = {members}\n"
+        ));
+        load(&args, &[])
+    };
+    let config = load("\"https://shop.example/hooks?key=hunter2\"\nkinds = [\"fact\", \"expired\"]").unwrap();
+    let webhook = &config.settings.system.common().results.webhooks[0];
+    assert_eq!(webhook.kinds.words(), ["fact", "expired"]);
+    let shown = [config.to_toml(), config.to_json().to_string(), format!("{config:?} {webhook:?}")].concat();
+    assert!(shown.contains("\"shop:***\"") && !shown.contains("hunter2"), "{shown}");
+    for right in ["\"http://127.0.0.1:8080/\"", "\"http://shop.internal/\"\nallow_http = true"] {
+        load(right).expect(right);
+    }
+    for (wrong, why) in [
+        ("\"http://shop.internal/\"", "set allow_http = true"),
+        ("\"https://user:hunter2@shop.example/\"", "must not contain a user or a password"),
+        ("\"https://169.254.169.254/\"", "link-local"),
+        ("\"https://shop.example/\"\nkinds = [\"paid\"]", "set results.publish to \"all\""),
+        ("\"https://shop.example/\"\nkinds = [\"payed\"]", "the unknown word"),
+        ("\"https://shop.example/\"\nallow_http = 1", "must be true or false"),
+        ("\"https://shop.example/\"\nsecret = \"hunter2\"", "has the unknown member \"secret\""),
+    ] {
+        let problem = problems(load(wrong)).concat();
+        assert!(problem.contains(why) && !problem.contains("hunter2"), "{wrong}: {problem}");
+    }
+}
+
+#[test]
 fn a_token_in_plain_text_is_refused_and_never_shown() {
     for key in ["admin.token", "gate.token"] {
         let problem = problems(load(&sets(&[&format!("{key}=hunter2hunter2")]), &[])).concat();
