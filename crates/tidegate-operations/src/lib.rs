@@ -45,6 +45,7 @@ pub mod status;
 mod stores;
 pub mod vouchers;
 pub mod watch;
+pub mod webhooks;
 pub mod within;
 
 pub use change::{End, Ending, InvalidInput, Next, Plan, Report};
