@@ -24,6 +24,7 @@ use crate::{
     server::listen_on,
     settings::AdminSettings,
     tokens::Tokens,
+    webhooks::WebhookState,
 };
 
 /// The pause before the server tries again to listen on an address that another process has.
@@ -40,7 +41,8 @@ impl OrderStores for View {
 }
 
 /// Starts the admin server, which serves the admin pages until the process ends. `views` contains the state of one
-/// worker for each partition, and at least one state. If the admin server is switched off, this function does nothing.
+/// worker for each partition, and at least one state. `webhooks` contains the state of each webhook. If the admin server is switched off, this function does
+/// nothing.
 ///
 /// # Errors
 /// Fails if the server cannot listen on the address. If another process has the address, this is no error: the worker
@@ -49,6 +51,7 @@ pub async fn start(
     views: &[Arc<View>],
     settings: &AdminSettings,
     tokens: &Arc<Tokens>,
+    webhooks: Vec<Arc<WebhookState>>,
 ) -> anyhow::Result<()> {
     let Some(address) = settings.listen else { return Ok(()) };
     let listener = match listen_on(address) {
@@ -66,7 +69,7 @@ pub async fn start(
     };
     let stores = views.iter().map(|view| Arc::clone(view) as Arc<dyn OrderStores>).collect();
     let watch = Arc::new(OrderWatch::new(stores));
-    let pages = Arc::new(AdminPages::new(views, Arc::clone(&watch), Arc::clone(tokens)));
+    let pages = Arc::new(AdminPages::new(views, webhooks, Arc::clone(&watch), Arc::clone(tokens)));
     tokio::spawn(async move { watch.run().await });
     tokio::spawn(async move {
         let listener = match listener {

@@ -2,6 +2,7 @@
 
 pub mod catalog;
 pub(crate) mod families;
+mod webhooks;
 
 use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
@@ -26,14 +27,20 @@ use tidegate_stream::{Activity, breaker::State};
 use tidegate_worker::{Parts, View, pause_signals::SIGNAL};
 
 use self::families::{Families, number};
-use crate::gather::{Gathered, STORES, label_of};
+use crate::{
+    gather::{Gathered, STORES, label_of},
+    webhooks::WebhookState,
+};
 
 /// The content type of the text, for scrapers.
 pub(crate) const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
 
 /// Renders the metrics of each partition, with its tag in the label `partition`; a system without partitions has no
 /// such label. Values of a store that did not answer are missing.
-pub(crate) fn render(partitions: &[(&View, Arc<Gathered>)]) -> anyhow::Result<String> {
+pub(crate) fn render(
+    partitions: &[(&View, Arc<Gathered>)],
+    webhooks: &[Arc<WebhookState>],
+) -> anyhow::Result<String> {
     let mut families = Families::default();
     let version = env!("CARGO_PKG_VERSION");
     let name = partitions.first().map_or("", |(view, _)| &view.settings().worker.name);
@@ -49,6 +56,7 @@ pub(crate) fn render(partitions: &[(&View, Arc<Gathered>)]) -> anyhow::Result<St
         add_gathering(&mut families, gathered);
         add_status(&mut families, &gathered.status);
     }
+    webhooks::add(&mut families, webhooks);
     families.begin_partition(None);
     written(families)
 }

@@ -29,6 +29,7 @@ use crate::{
     server::fault_of_head,
     settings::TokenScope,
     tokens::{Denied, Tokens},
+    webhooks::WebhookState,
 };
 
 /// The time for which the server reuses the last answer of the stores about whether they are ready.
@@ -55,6 +56,7 @@ const INDEX: &str = "\
 #[derive(Debug)]
 pub struct AdminPages {
     partitions: Vec<PartitionPages>,
+    webhooks: Vec<Arc<WebhookState>>,
     orders: OrderPages,
     tokens: Arc<Tokens>,
 }
@@ -84,9 +86,14 @@ struct Partitions<'a> {
 impl AdminPages {
     /// Creates the admin pages for the worker states in `views` (at least one), and for the orders that `watch`
     /// follows. All pages but the probes need one of the tokens with the scope `read`.
-    pub fn new(views: &[Arc<View>], watch: Arc<OrderWatch>, tokens: Arc<Tokens>) -> Self {
+    pub fn new(
+        views: &[Arc<View>],
+        webhooks: Vec<Arc<WebhookState>>,
+        watch: Arc<OrderWatch>,
+        tokens: Arc<Tokens>,
+    ) -> Self {
         let orders = OrderPages::new(watch, ORDER_PERMITS, views[0].stop_token());
-        Self { partitions: views.iter().map(PartitionPages::new).collect(), orders, tokens }
+        Self { partitions: views.iter().map(PartitionPages::new).collect(), webhooks, orders, tokens }
     }
 
     /// Answers a request for an admin page, without reading the body of the request.
@@ -133,7 +140,7 @@ impl AdminPages {
     }
 
     async fn metrics(&self) -> Answer {
-        written(metrics::CONTENT_TYPE, metrics::render(&self.gather().await))
+        written(metrics::CONTENT_TYPE, metrics::render(&self.gather().await, &self.webhooks))
     }
 
     async fn status(&self) -> Answer {

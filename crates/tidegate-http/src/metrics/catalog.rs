@@ -64,6 +64,20 @@ catalog! {
         "Results that this process stored in MySQL, because Redis did not accept the results."
     RESULTS_UNPUBLISHED: Gauge "tidegate_results_unpublished" []
         "Results of all workers that MySQL keeps until Redis accepts the results, counted up to 10000. Use max() over workers, never sum(). With partitions, add up the max() of each partition."
+    WEBHOOK_ATTEMPTS: Counter "tidegate_webhook_attempts_total" ["webhook" "result"]
+        "Attempts to send a result to a webhook, by the result: delivered, failed (tried again later), gone (answer 410), or unreadable (no result, not sent)."
+    WEBHOOK_RETRIES: Counter "tidegate_webhook_retries_total" ["webhook"]
+        "Attempts to send a result that the receiver had not accepted before."
+    WEBHOOK_SENDER: Gauge "tidegate_webhook_sender" ["webhook"]
+        "1 if this worker sends the results of the webhook. In a fleet, one worker does for each partition."
+    WEBHOOK_PENDING: Gauge "tidegate_webhook_pending" ["webhook"]
+        "Results that the webhook has read from Redis and not sent. No more are read at 1000."
+    WEBHOOK_OLDEST: Gauge "tidegate_webhook_oldest_unsent_seconds" ["webhook"]
+        "Age of the oldest result that the webhook has not sent. 0 if all results were sent."
+    WEBHOOK_LOST: Counter "tidegate_webhook_lost_total" ["webhook"]
+        "Results that were deleted before the webhook had sent them. Redis counts, so all workers show the same number."
+    WEBHOOK_PAUSED: Gauge "tidegate_webhook_paused" ["webhook"]
+        "1 while the webhook is paused, by an operator or because its receiver answered 410."
     ENTRIES_ACKNOWLEDGED: Counter "tidegate_entries_acknowledged_total" []
         "Stream entries that this process acknowledged after a final outcome: the order was written, was already written or was refused, or the event was recorded."
     ENTRIES_BURIED: Counter "tidegate_entries_buried_total" ["reason"]

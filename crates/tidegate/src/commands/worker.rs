@@ -13,6 +13,7 @@ use tidegate_http::{
     admin,
     gate::{self, Stopped},
     tokens::Tokens,
+    webhooks::Webhooks,
 };
 use tidegate_operations::partition_change::late;
 use tidegate_orders::scripts::SoldOut;
@@ -70,7 +71,8 @@ pub async fn run(settings: &Settings, args: &WorkerArgs) -> anyhow::Result<Exit>
     let traces = Traces::start(&settings_of_partitions[0])?.map(Arc::new);
     // The admin pages start first, so that they are visible while the worker waits for Redis or its name.
     let tokens = Tokens::open(&settings.tokens)?;
-    admin::start(&views, &settings.admin, &tokens).await?;
+    let webhooks = Webhooks::open(&settings_of_partitions)?;
+    admin::start(&views, &settings.admin, &tokens, webhooks.states()).await?;
     tokio::spawn(Arc::clone(&tokens).follow());
     let gate =
         async { stopping_on_error(&stop, serve(settings, args, (&sold_out, &tokens), stop.clone()).await) };
@@ -78,7 +80,8 @@ pub async fn run(settings: &Settings, args: &WorkerArgs) -> anyhow::Result<Exit>
     let work = async {
         // If one of both fails, the other one is not dropped: requests are answered, and entries in progress are
         // settled. The gate is polled first: if it cannot listen, no work has begun.
-        let (gate, process) = tokio::join!(biased; gate, process);
+        let webhooks = Box::pin(webhooks.run(stop.clone()));
+        let (gate, process, ()) = tokio::join!(biased; gate, process, webhooks);
         both(gate, process)
     };
     let mut work = std::pin::pin!(work);

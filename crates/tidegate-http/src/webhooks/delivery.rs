@@ -1,0 +1,128 @@
+//! The handler that sends a batch of results to the URL of a webhook, one after the other.
+
+use std::{sync::Arc, time::Duration};
+
+use hyper::{
+    HeaderMap, StatusCode,
+    body::Bytes,
+    header::{CONTENT_TYPE, HeaderValue, USER_AGENT},
+};
+use standardwebhooks::{HEADER_WEBHOOK_ID, HEADER_WEBHOOK_SIGNATURE, HEADER_WEBHOOK_TIMESTAMP};
+use tidegate_operations::WebhookFilter;
+use tidegate_orders::{
+    PublishedResult, RedisStore,
+    publisher::now_ms,
+    webhook_notes::{self, WebhookPause},
+};
+use tidegate_stream::{Cause, Entry, Handled, Handler, Outage, Outcome};
+use tokio::{sync::Mutex, time::sleep};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    client::Client,
+    signer::{Signer, webhook_id},
+    state::{Attempt, WebhookState},
+};
+
+/// The cause for which results wait that the receiver did not accept.
+const NOT_ACCEPTED: Cause = Cause::new("webhook", 0);
+/// The time that a call may still take after the worker was stopped.
+const STOP_PATIENCE: Duration = Duration::from_secs(2);
+const AGENT: &str = concat!("tidegate/", env!("CARGO_PKG_VERSION"));
+
+/// The handler of one webhook in one partition.
+pub struct WebhookHandler {
+    pub(super) redis: RedisStore,
+    pub(super) kinds: WebhookFilter,
+    pub(super) signer: Arc<Signer>,
+    pub(super) client: Mutex<Client>,
+    pub(super) state: Arc<WebhookState>,
+    /// The name of this worker.
+    pub(super) worker: String,
+    /// Cancelled when this worker must send nothing more.
+    pub(super) ended: CancellationToken,
+}
+
+impl Handler for WebhookHandler {
+    /// Sends each result of the batch. An error of one result keeps no other result from being sent.
+    async fn handle(&self, batch: &[Entry]) -> Result<Handled, Outage> {
+        let mut outcomes = Vec::with_capacity(batch.len());
+        for entry in batch {
+            outcomes.push(if self.ended.is_cancelled() {
+                Outcome::SetAside(NOT_ACCEPTED)
+            } else {
+                self.handle_one(entry).await
+            });
+        }
+        Ok(outcomes.into())
+    }
+}
+
+impl WebhookHandler {
+    async fn handle_one(&self, entry: &Entry) -> Outcome {
+        let result = match PublishedResult::read(entry) {
+            Ok(result) if self.kinds.include(&result) => result,
+            Ok(_) => return Outcome::Done,
+            Err(error) => {
+                tracing::error!(entry = %entry.id, %error, "an entry is no result of an order, so the webhook does not send it");
+                self.state.end(entry.id, Attempt::Unreadable);
+                return Outcome::Done;
+            }
+        };
+        self.state.begin(entry.id);
+        let (attempt, error) = match self.send(&result).await {
+            Some(Ok(status)) if status.is_success() => {
+                self.state.end(entry.id, Attempt::Delivered);
+                return Outcome::Done;
+            }
+            Some(Ok(StatusCode::GONE)) => {
+                self.pause().await;
+                (Attempt::Gone, "the receiver answered 410".to_owned())
+            }
+            Some(Ok(status)) => (Attempt::Failed, format!("the receiver answered {}", status.as_u16())),
+            Some(Err(error)) => (Attempt::Failed, error),
+            None => return Outcome::SetAside(NOT_ACCEPTED),
+        };
+        self.state.fail(entry.id, attempt, error);
+        Outcome::SetAside(NOT_ACCEPTED)
+    }
+
+    /// Sends a result to the receiver. None: the worker was stopped before the receiver answered.
+    async fn send(&self, result: &PublishedResult) -> Option<Result<StatusCode, String>> {
+        let body = Bytes::from(serde_json::to_vec(result).expect("a result has only texts and numbers"));
+        let headers = self.headers(&webhook_id(&result.result), &body);
+        let mut client = self.client.lock().await;
+        tokio::select! {
+            status = client.post(&headers, &body) => Some(status.map_err(|error| error.to_string())),
+            () = async { self.ended.cancelled().await; sleep(STOP_PATIENCE).await } => None,
+        }
+    }
+
+    fn headers(&self, id: &str, body: &[u8]) -> HeaderMap {
+        let timestamp_s = i64::try_from(now_ms() / 1000).unwrap_or(i64::MAX);
+        let value = |text: String| HeaderValue::from_str(&text).expect("ids, digits and base64 are ASCII");
+        let mut headers = HeaderMap::new();
+        headers.insert(HEADER_WEBHOOK_ID, value(id.to_owned()));
+        headers.insert(HEADER_WEBHOOK_TIMESTAMP, value(timestamp_s.to_string()));
+        headers.insert(HEADER_WEBHOOK_SIGNATURE, value(self.signer.sign(id, timestamp_s, body)));
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
+        headers
+    }
+
+    /// Pauses the webhook for all workers. If Redis does not answer, the next attempt does this.
+    async fn pause(&self) {
+        let reason = "the receiver answered 410 (Gone)".to_owned();
+        let pause = WebhookPause { by: format!("worker {}", self.worker), reason, at_ms: now_ms() };
+        match webhook_notes::pause(&self.redis, &self.state.name, &pause).await {
+            Ok(()) => {
+                tracing::error!(
+                    "the receiver of a webhook answered 410: the webhook is paused until you type \
+                     `tidegate webhooks --resume NAME`; see docs/runbook/webhooks.md"
+                );
+                self.ended.cancel();
+            }
+            Err(error) => tracing::debug!(%error, "could not pause the webhook"),
+        }
+    }
+}
