@@ -1,5 +1,9 @@
-//! Webhooks: their state, and the results that they have not sent.
+//! Webhooks: their state, and the changes that operators make to them.
 
+mod change;
 mod list;
 
-pub use self::list::{WebhookBacklog, WebhookStatus, WebhookView, list};
+pub use self::{
+    change::{WebhookAction, WebhookChange, WebhookChangePlan, WebhookChangeReport, WebhookRefusal},
+    list::{WebhookBacklog, WebhookStatus, WebhookView, list},
+};

@@ -49,6 +49,7 @@ use crate::{
         voucher_load::VoucherLoadArgs,
         voucher_show::VoucherShowArgs,
         voucher_stock::{StockAddArgs, StockTakeArgs, StockTransferArgs},
+        webhooks::WebhooksArgs,
         worker::WorkerArgs,
     },
     config::ConfigArgs,
@@ -101,6 +102,8 @@ pub enum Command {
     Pause(PauseArgs),
     /// Resume paused sales or workers, or let unpaid orders expire again after Redis or MySQL lost data
     Resume(ResumeArgs),
+    /// Show the webhooks, pause or resume one, or send results again
+    Webhooks(WebhooksArgs),
     /// Delete old stream entries, refused orders, events of orders, and dead letters that are not needed any more
     Prune(PruneArgs),
     /// Create the MySQL tables, or upgrade the ones that exist

@@ -41,4 +41,5 @@ pub mod voucher_delist;
 pub mod voucher_load;
 pub mod voucher_show;
 pub mod voucher_stock;
+pub mod webhooks;
 pub mod worker;

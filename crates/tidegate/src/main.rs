@@ -113,6 +113,7 @@ async fn run_once(command: &Command, config: &Config) -> anyhow::Result<Exit> {
         Command::Export(args) => args.run(system).await,
         Command::Pause(args) => in_scope(args, system).await,
         Command::Resume(args) => in_scope(args, system).await,
+        Command::Webhooks(args) => in_scope(args, system).await,
         Command::Prune(args) => in_scope(args, system).await,
         Command::Migrate(args) => args.run(system).await,
         Command::Reconcile(args) => in_scope(args, system).await,
