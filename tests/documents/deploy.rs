@@ -78,13 +78,15 @@ async fn every_selector_of_alerts_and_dashboard_finds_something_on_the_page_of_a
     let tree = Tree::read_all();
     let fixture = Fixture::open().await;
     fixture.open_sale().await;
-    let worker = fixture.worker("w").start();
+    let webhooks = fixture.webhooks(&[("shop", "http://localhost:9/")]);
+    let worker = fixture.worker("w").set("WEBHOOKS", webhooks).start();
     let gate = fixture.worker("g").set("GATE_LISTEN", "127.0.0.1:0").start_as("gate");
     fixture.rush(1_000, 50).await;
     fixture.settled().await;
     let limited = ["limit", "set", "--voucher", "1", "--name", "each", "--window", "order", "--units", "1"];
     assert!(fixture.tidegate(&[&limited[..], &["--yes"]].concat()).status.success());
     until_page(&worker, "/metrics", 200, "tidegate_limit_counters{").await;
+    until_page(&worker, "/metrics", 200, "tidegate_webhook_pending{").await;
     let of_worker = get(&worker, "/metrics").await.samples();
     let of_gate = page_of_gate_that_refused(&gate).await.samples();
     for (place, expression) in expressions(&tree) {

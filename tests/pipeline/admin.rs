@@ -113,11 +113,13 @@ async fn the_metrics_are_those_of_the_catalog_and_prometheus_finds_no_fault_with
         Program::with_flags(&["--redis-url", &fixture.redis.url(), "--mysql-url", &fixture.mysql.url()]);
     program.run("voucher load --voucher 3 --stock 10").expect(0);
     program.run(limit).expect(0);
-    let worker = fixture.worker("w").set("RECONCILE_EVERY_S", 1).start();
+    let worker = fixture.worker("w").set("RECONCILE_EVERY_S", 1);
+    let worker = worker.set("WEBHOOKS", fixture.webhooks(&[("shop", "http://localhost:9/")])).start();
     fixture.rush(1_000, 100).await;
     fixture.settled().await;
     until_page(&worker, "/metrics", 200, "tidegate_voucher_stock_units{").await;
     until_page(&worker, "/metrics", 200, "tidegate_voucher_memory_bytes{").await;
+    until_page(&worker, "/metrics", 200, "tidegate_webhook_pending{").await;
     let page = get(&worker, "/metrics").await;
     assert_eq!(page.content_type, "text/plain; version=0.0.4");
     for metric in ALL {

@@ -40,5 +40,6 @@ mod takeover;
 mod timed_release;
 mod tls;
 mod two_fleets;
+mod webhooks;
 mod weight;
 mod worker_life;

@@ -31,6 +31,13 @@ fn worker(fixture: &Fixture, name: &str) -> Worker {
     plan.set("STREAM_RETENTION_MS", 1000).start()
 }
 
+/// A worker whose webhook has no receiver, and which deletes results soon.
+fn worker_with_webhook(fixture: &Fixture, name: &str) -> Worker {
+    let plan = fixture.worker(name).set("REDIS_URL", fixture.redis_url_of("tidegate-worker"));
+    let plan = plan.set("MYSQL_URL", fixture.mysql_url_of("tidegate-worker")).set("RESULTS_KEEP_MS", 1);
+    plan.set("WEBHOOKS", fixture.webhooks(&[("shop", "http://localhost:9/")])).start()
+}
+
 /// The commands and keys that Redis has denied, and the users.
 async fn denied(fixture: &Fixture) -> Vec<String> {
     let log: Vec<BTreeMap<String, Value>> = fixture.call("ACL LOG").await.convert().expect("a log");
@@ -156,6 +163,35 @@ async fn with_the_rights_of_the_examples_every_part_does_its_work() {
     let plan = plan.set("MYSQL_URL", fixture.mysql_url_of("tidegate-worker"));
     let third = plan.set("RECONCILE_EVERY_S", 1).set("RECONCILE_REMOVE_DELISTED_AFTER_S", 0).start();
     third.says("removed the keys of a delisted voucher").await;
+    assert_eq!(denied(&fixture).await, [""; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_the_rights_of_the_examples_webhooks_are_sent_counted_and_changed() {
+    let fixture = open().await.migrated().await;
+    let worker = worker_with_webhook(&fixture, "w");
+    let operator = program(&fixture, "tidegate-operator", "tidegate-operator");
+    let webhooks = fixture.webhooks(&[("shop", "http://localhost:9/")]);
+    let type_with = |webhooks: &str, line: &str| {
+        let words: Vec<&str> = line.split(' ').collect();
+        operator.run_with(&words, &[("TIDEGATE_WEBHOOKS", webhooks)])
+    };
+    let shown = || type_with(&webhooks, "webhooks --json").expect(0).stdout;
+    until("the webhook has a group", || async { shown().contains("\"hasGroup\": true") }).await;
+    let result = "orderId 1 state dead kind state step -1 entry 8-1 at 9";
+    fixture.call(&format!("XADD stream.orders.results * {result}")).await;
+    worker.says("the receiver of a webhook does not accept a result").await;
+    until("the result is deleted and counted", || async { shown().contains("\"lost\": 1,") }).await;
+    for line in [
+        "webhooks",
+        "webhooks --pause shop --yes",
+        "webhooks --resume shop --yes",
+        "webhooks --resend shop --from -1h --yes",
+    ] {
+        type_with(&webhooks, line).expect(0);
+    }
+    assert!(worker.stop().await.success());
+    type_with("", "webhooks --remove shop --yes").expect(0);
     assert_eq!(denied(&fixture).await, [""; 0]);
 }
 
