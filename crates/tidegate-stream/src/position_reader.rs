@@ -168,7 +168,7 @@ impl PositionReader {
         Ok(entry::parse_read(reply?)?.entries)
     }
 
-    /// Closes the connection.
+    /// Closes the connection of this reader.
     pub async fn close(&self) {
         let _gone = self.client.quit().await;
     }

@@ -60,6 +60,17 @@ impl Caller {
             NamedUser::BySomebody => Err(ProblemKind::NotAProxy.into()),
         }
     }
+
+    /// Checks that the request names no user: users must not say that they have paid, or read the results of others.
+    ///
+    /// # Errors
+    /// Fails if a proxy names a user, and as [`Caller::user`] does.
+    pub fn must_be_application(&self) -> Result<(), Problem> {
+        match self.user()? {
+            Some(_) => Err(ProblemKind::NotForUsers.into()),
+            None => Ok(()),
+        }
+    }
 }
 
 /// Finds the address of the caller. Each proxy appends the address that it received the request from. Thus the entries

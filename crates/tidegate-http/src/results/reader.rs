@@ -24,7 +24,7 @@ const HISTORY_FRESH_FOR: Duration = Duration::from_secs(1);
 pub struct ReadResult {
     /// The position after this result.
     pub position: Position,
-    /// The result. None: the entry is no result that this version can read.
+    /// The result as it is shown. None: the entry is no result that this version can read.
     pub result: Option<Shown>,
 }
 
