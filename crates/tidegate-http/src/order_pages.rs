@@ -22,7 +22,7 @@ use self::{
 };
 use crate::{
     answer::{Answer, JSON, answer},
-    server_sent::{EVENTS, event_answer},
+    server_sent::{EVENTS, StreamEnd, event_answer},
 };
 
 /// The time to wait for the first query. It is longer than a query may take, together with the query before it.
@@ -51,6 +51,16 @@ pub struct Permits {
     pub streams: usize,
 }
 
+/// The client that asks for an order.
+#[derive(Clone, Debug, Default)]
+pub struct Viewer {
+    /// The user whose orders the client may see; the orders of all others are unknown to it. None: the client may see
+    /// all orders.
+    pub only: Option<UserId>,
+    /// The token that is cancelled when the client may have lost its access.
+    pub access: CancellationToken,
+}
+
 /// The HTTP pages with the state of orders, for one server.
 #[derive(Debug)]
 pub struct OrderPages {
@@ -68,8 +78,7 @@ impl OrderPages {
         Self { stop, watch, looks, streams }
     }
 
-    /// Answers a request for the state of an order. `path` is the rest of the URL path after `/orders/`. If `only` names
-    /// a user, all orders of other users count as unknown.
+    /// Answers a request for the state of an order. `path` is the rest of the URL path after `/orders/`.
     ///
     /// # Errors
     /// Fails for the reasons in [`NoOrderPage`].
@@ -78,7 +87,7 @@ impl OrderPages {
         path: &str,
         uri: &Uri,
         headers: &HeaderMap,
-        only: Option<UserId>,
+        viewer: Viewer,
     ) -> Result<Answer, NoOrderPage> {
         let (id, wants_events) = match path.strip_suffix("/events") {
             Some(id) => (id, true),
@@ -94,12 +103,13 @@ impl OrderPages {
             let why = "no such order in the shard of this order id: also send `voucherId`, which finds the right shard";
             return Err(NoOrderPage::BadQuestion(why));
         }
-        if only.is_some() && progress.user != only {
+        if viewer.only.is_some() && progress.user != viewer.only {
             let unknown = OrderProgress::unknown(asked.0);
             return Ok(answer(StatusCode::NOT_FOUND, JSON, event_stream::json(&unknown)));
         }
         if wants_events {
-            return Ok(self.events(told, &progress, room, headers));
+            let end = StreamEnd::new(self.stop.clone(), viewer.access);
+            return Ok(Self::events(told, &progress, (end, room), headers));
         }
         let status =
             if progress.state == OrderState::Unknown { StatusCode::NOT_FOUND } else { StatusCode::OK };
@@ -131,17 +141,16 @@ impl OrderPages {
     /// Answers with the events of an order. If a client connects again after it has received the final state, it gets
     /// the status 204, which tells an `EventSource` to stop reconnecting.
     fn events(
-        &self,
         told: watch::Receiver<LastProgress>,
         progress: &OrderProgress,
-        room: OwnedSemaphorePermit,
+        (end, room): (StreamEnd, OwnedSemaphorePermit),
         headers: &HeaderMap,
     ) -> Answer {
         let last = headers.get("last-event-id").map_or(&b""[..], HeaderValue::as_bytes);
         if progress.is_final() && last == event_id(progress).as_bytes() {
             return answer(StatusCode::NO_CONTENT, EVENTS, "");
         }
-        event_answer(EventStream::new(told, self.stop.clone(), room).texts())
+        event_answer(EventStream::new(told, end, room).texts())
     }
 }
 

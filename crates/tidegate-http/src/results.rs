@@ -43,7 +43,7 @@ use self::{
 };
 use crate::{
     answer::{Answer, JSON, answer},
-    server_sent::event_answer,
+    server_sent::{StreamEnd, event_answer},
 };
 
 /// The largest number of followers at the same time. Followers are applications, not buyers.
@@ -116,11 +116,17 @@ impl ResultPages {
         &self.shared.counts
     }
 
-    /// Answers a request for results.
+    /// Answers a request for results. The client may have lost its access when `access` is cancelled; then the answer
+    /// ends.
     ///
     /// # Errors
     /// Fails for the reasons in [`NoResults`].
-    pub async fn answer(&self, uri: &Uri, headers: &HeaderMap) -> Result<Answer, NoResults> {
+    pub async fn answer(
+        &self,
+        uri: &Uri,
+        headers: &HeaderMap,
+        access: CancellationToken,
+    ) -> Result<Answer, NoResults> {
         let query = uri.query().unwrap_or_default();
         let asked = Question::parse(query, headers, self.published()).map_err(NoResults::BadQuestion)?;
         let room = Arc::clone(&self.shared.followers).try_acquire_owned().map_err(|_| NoResults::TooMany)?;
@@ -129,10 +135,12 @@ impl ResultPages {
         let mut follow = Follow::new(cursor, asked.wanted, |tag| self.source_of(tag));
         if asked.wants_events {
             let counts = Arc::clone(&self.shared.counts);
-            return Ok(event_answer(ResultEvents::new(follow, counts, self.stop.clone(), permit).texts()));
+            let end = StreamEnd::new(self.stop.clone(), access);
+            return Ok(event_answer(ResultEvents::new(follow, counts, end, permit).texts()));
         }
         let until = Instant::now() + asked.wait;
-        let pass = match self.stop.run_until_cancelled(next(&mut follow, asked.limit, until)).await {
+        let waited = access.run_until_cancelled(next(&mut follow, asked.limit, until));
+        let pass = match self.stop.run_until_cancelled(waited).await.flatten() {
             Some(pass) => pass.inspect_err(|why| self.note(why))?,
             None => Vec::new(),
         };

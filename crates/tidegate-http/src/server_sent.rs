@@ -33,19 +33,22 @@ pub enum IdleEnd {
     Over(&'static str),
 }
 
-/// The end of an event stream: after the longest duration, or when the server stops.
+/// The end of an event stream: after the longest duration, when the client may have lost its access, or when the server
+/// stops.
 #[derive(Debug)]
 pub struct StreamEnd {
     /// The time when the stream ends at the latest.
     pub at: Instant,
     /// The token that is cancelled when the server stops.
     pub stop: CancellationToken,
+    /// The token that is cancelled when the list of tokens changes.
+    pub access: CancellationToken,
 }
 
 impl StreamEnd {
     /// Creates the end of a stream that begins now.
-    pub fn new(stop: CancellationToken) -> Self {
-        Self { at: Instant::now() + STREAM_WITHIN, stop }
+    pub fn new(stop: CancellationToken, access: CancellationToken) -> Self {
+        Self { at: Instant::now() + STREAM_WITHIN, stop, access }
     }
 
     /// Returns the time of the next heartbeat, if no event comes before.
@@ -57,6 +60,7 @@ impl StreamEnd {
     pub async fn quiet(&self, heartbeat_at: Instant) -> IdleEnd {
         tokio::select! {
             () = self.stop.cancelled() => IdleEnd::Over("the server stops"),
+            () = self.access.cancelled() => IdleEnd::Over("come again"),
             () = sleep_until(self.at) => IdleEnd::Over("come again"),
             () = sleep_until(heartbeat_at) => IdleEnd::Heartbeat,
         }

@@ -6,6 +6,7 @@ use std::{
     convert::Infallible,
     fs,
     future::pending,
+    mem,
     sync::{
         Arc, PoisonError, RwLock,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -22,6 +23,7 @@ use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 use tidegate_compare::text::error_chain;
 use tokio::{task::spawn_blocking, time::sleep};
+use tokio_util::sync::CancellationToken;
 
 use crate::settings::{DigestSource, TokenDigest, TokenEntry, TokenScope, TokenSettings};
 
@@ -52,6 +54,8 @@ pub struct Tokens {
     /// Whether clients need a token. Once there was a token, an empty list lets nobody in.
     is_needed: AtomicBool,
     current: RwLock<Arc<[Token]>>,
+    /// Cancelled and replaced when the list changes.
+    unchanged: RwLock<CancellationToken>,
 }
 
 impl Tokens {
@@ -62,7 +66,12 @@ impl Tokens {
     pub fn open(settings: &TokenSettings) -> anyhow::Result<Arc<Self>> {
         let tokens = settings.list.iter().map(Token::read).collect::<anyhow::Result<Arc<[_]>>>()?;
         let is_needed = AtomicBool::new(!tokens.is_empty());
-        Ok(Arc::new(Self { settings: settings.clone(), is_needed, current: RwLock::new(tokens) }))
+        Ok(Arc::new(Self {
+            settings: settings.clone(),
+            is_needed,
+            current: RwLock::new(tokens),
+            unchanged: RwLock::default(),
+        }))
     }
 
     /// Checks that a request has a token with one of the scopes. If no token was ever configured, every request passes.
@@ -76,6 +85,11 @@ impl Tokens {
         let token = self.token_of(headers).ok_or(Denied::NoToken)?;
         let is_permitted = scopes.iter().any(|scope| token.scopes.contains(scope));
         is_permitted.then_some(()).ok_or(Denied::NoScope(scopes))
+    }
+
+    /// The signal that is given when the list changes. An answer that takes long ends then, and the client asks again.
+    pub fn change(&self) -> CancellationToken {
+        self.unchanged.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Finds the token of a request. The search compares digests, and compares with all tokens in the same time, however
@@ -138,6 +152,7 @@ impl Tokens {
             tracing::info!(tokens = names.join(", "), "the list of tokens has changed");
             self.is_needed.fetch_or(!list.is_empty(), Relaxed);
             *self.current.write().unwrap_or_else(PoisonError::into_inner) = tokens.into();
+            mem::take(&mut *self.unchanged.write().unwrap_or_else(PoisonError::into_inner)).cancel();
         }
         errors
     }

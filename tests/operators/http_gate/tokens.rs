@@ -66,6 +66,7 @@ async fn a_token_permits_its_scopes_everywhere_and_ends_when_it_is_removed() {
         assert_eq!(status(admin, Method::GET, path, token).await, expected, "{path} {token}");
     }
 
+    let page_bearer = format!("Bearer {PAGE}");
     let turns = async |token: &str, expected: u16| {
         until("the list was read again", || async {
             status(gate, Method::GET, "/orders/1?voucherId=7", token).await == expected
@@ -81,7 +82,20 @@ async fn a_token_permits_its_scopes_everywhere_and_ends_when_it_is_removed() {
     fs::write(&file, "[[tokens]]\nname =").expect("it is written");
     both.says("is not TOML").await;
     assert_eq!(status(gate, Method::POST, "/orders", SHOP).await, 409, "a mistake takes no token away");
-    fs::write(&file, &page).expect("it is written");
+    // A stream that is open ends with the list, and its client is asked for its token again.
+    let bearer = format!("Bearer {SHOP}");
+    let headers = [("Authorization", bearer.as_str()), ("Accept", "text/event-stream")];
+    let followed = ask(gate, Method::GET, "/results", &headers, "");
+    let (followed, ()) = tokio::join!(followed, async {
+        let metrics =
+            async || ask(gate, Method::GET, "/metrics", &[("Authorization", &page_bearer)], "").await.text;
+        until("the stream is open", || async {
+            metrics().await.contains("tidegate_gate_result_followers 1")
+        })
+        .await;
+        fs::write(&file, &page).expect("it is written");
+    });
+    assert!(followed.text.contains(": come again"), "{}", followed.text);
     turns(SHOP, 401).await;
     fs::write(&file, "").expect("it is written");
     turns(PAGE, 401).await;

@@ -25,7 +25,7 @@ use crate::{
     cached::Cached,
     gather::{Gathered, Gatherer, STORES},
     metrics,
-    order_pages::{NoOrderPage, OrderPages, OrderWatch, Permits},
+    order_pages::{NoOrderPage, OrderPages, OrderWatch, Permits, Viewer},
     server::fault_of_head,
     settings::TokenScope,
     tokens::{Denied, Tokens},
@@ -123,7 +123,8 @@ impl AdminPages {
             "/status" => self.status().await,
             path => match path.strip_prefix("/orders/") {
                 Some(order) => {
-                    let answered = self.orders.answer(order, request.uri(), request.headers(), None).await;
+                    let viewer = Viewer { only: None, access: self.tokens.change() };
+                    let answered = self.orders.answer(order, request.uri(), request.headers(), viewer).await;
                     answered.unwrap_or_else(|why| no_order_page(&why))
                 }
                 None => text(StatusCode::NOT_FOUND, INDEX),

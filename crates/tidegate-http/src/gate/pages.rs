@@ -37,6 +37,7 @@ use crate::{
     answer::{Answer, JSON, TEXT, answer},
     cached::Cached,
     metrics::{self, CONTENT_TYPE as METRICS},
+    order_pages::Viewer,
     server::fault_of_head,
     settings::GateSettings,
     tokens::Tokens,
@@ -224,7 +225,8 @@ impl GatePages {
         caller.must_be_application()?;
         // With another list than the system's, the gate would read other streams than those of the workers.
         let generation = self.following.admitting()?;
-        let answered = generation.results.answer(request.uri(), request.headers()).await;
+        let answered =
+            generation.results.answer(request.uri(), request.headers(), self.tokens.change()).await;
         answered.map_err(no_results)
     }
 
@@ -234,9 +236,9 @@ impl GatePages {
         request: &Request<Incoming>,
         caller: &Caller,
     ) -> Result<Answer, Problem> {
-        let only = caller.user()?;
+        let viewer = Viewer { only: caller.user()?, access: self.tokens.change() };
         let orders = &self.following.now().orders;
-        let shown = orders.answer(order, request.uri(), request.headers(), only).await;
+        let shown = orders.answer(order, request.uri(), request.headers(), viewer).await;
         shown.map_err(|why| no_order_page(&why))
     }
 

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use futures_util::{Stream, stream::unfold};
 use tidegate_operations::order_progress::OrderProgress;
 use tokio::sync::{OwnedSemaphorePermit, watch};
-use tokio_util::sync::CancellationToken;
 
 use super::order_watch::LastProgress;
 use crate::server_sent::{HEARTBEAT, IdleEnd, RETRY_MS, StreamEnd};
@@ -21,14 +20,10 @@ pub struct EventStream {
 }
 
 impl EventStream {
-    /// Creates an event stream of the changes that `told` reports. The stream ends after its longest duration, when
-    /// `stop` is cancelled, or after the final state. The permit `room` is released when the stream is dropped.
-    pub fn new(
-        told: watch::Receiver<LastProgress>,
-        stop: CancellationToken,
-        room: OwnedSemaphorePermit,
-    ) -> Self {
-        Self { told, last: None, end: StreamEnd::new(stop), is_over: false, _room: room }
+    /// Creates an event stream of the changes that `told` reports. The stream ends at `end`, or after the final state.
+    /// The permit `room` is released when the stream is dropped.
+    pub fn new(told: watch::Receiver<LastProgress>, end: StreamEnd, room: OwnedSemaphorePermit) -> Self {
+        Self { told, last: None, end, is_over: false, _room: room }
     }
 
     /// Converts the event stream to the texts of its events.
@@ -95,6 +90,8 @@ mod tests {
     use tidegate_orders::OrderState;
     use tokio::{sync::Semaphore, time::Instant};
 
+    use tokio_util::sync::CancellationToken;
+
     use super::*;
 
     fn told(state: OrderState, step: u32) -> LastProgress {
@@ -118,7 +115,8 @@ mod tests {
         let (sender, receiver) = watch::channel(first);
         let room = Arc::new(Semaphore::new(1));
         let permit = Arc::clone(&room).try_acquire_owned().unwrap();
-        (sender, EventStream::new(receiver, CancellationToken::new(), permit), room)
+        let end = StreamEnd::new(CancellationToken::new(), CancellationToken::new());
+        (sender, EventStream::new(receiver, end, permit), room)
     }
 
     #[tokio::test]
@@ -149,5 +147,9 @@ mod tests {
         stopped.end.stop.cancel();
         assert_eq!(stopped.next().await.as_deref(), Some(": the server stops\n\n"));
         assert_eq!(stopped.next().await, None);
+
+        let (_sender, mut changed, _room) = stream(LastProgress::NotYet);
+        changed.end.access.cancel();
+        assert_eq!(changed.next().await.as_deref(), Some(": come again\n\n"), "its token may be gone");
     }
 }

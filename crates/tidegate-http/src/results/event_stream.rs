@@ -5,7 +5,6 @@ use std::sync::Arc;
 use futures_util::{Stream, stream::unfold};
 use serde_json::json;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 use super::{
     FollowerPermit,
@@ -35,14 +34,9 @@ pub struct ResultEvents {
 }
 
 impl ResultEvents {
-    /// Creates a stream of the results that `follow` reads. It ends after its longest duration, or at `stop`.
-    pub fn new(
-        follow: Follow,
-        counts: Arc<ResultCounts>,
-        stop: CancellationToken,
-        permit: FollowerPermit,
-    ) -> Self {
-        let (sent, end) = (follow.cursor().clone(), StreamEnd::new(stop));
+    /// Creates a stream of the results that `follow` reads, until `end`.
+    pub fn new(follow: Follow, counts: Arc<ResultCounts>, end: StreamEnd, permit: FollowerPermit) -> Self {
+        let sent = follow.cursor().clone();
         Self { follow, sent, is_begun: false, is_over: false, end, counts, _permit: permit }
     }
 
