@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hyper::{
     StatusCode,
-    header::{ACCEPT_ENCODING, ALLOW, HeaderValue, LOCATION, RETRY_AFTER},
+    header::{ACCEPT_ENCODING, ALLOW, HeaderValue, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE},
 };
 use serde_json::{Value, json};
 
@@ -84,6 +84,9 @@ pub fn problem(problem: &Problem) -> Answer {
     let mut answer = answer(problem.kind.http_status(), PROBLEM, problem.document());
     if problem.kind == ProblemKind::UnknownEncoding {
         answer.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    }
+    if problem.kind == ProblemKind::NoToken {
+        answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     }
     if let Some(seconds) = problem.retry_after_s {
         answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));

@@ -5,7 +5,6 @@ use std::{sync::Arc, time::Duration};
 use hyper::{
     HeaderMap, Request, StatusCode,
     body::{Bytes, Incoming},
-    header::{HeaderValue, WWW_AUTHENTICATE},
 };
 use serde_json::{Value, json};
 use tidegate_orders::{OrderId, Quantity, Subjects, event::NewEvent};
@@ -271,11 +270,7 @@ impl GatePages {
         if route == Some(Route::PlaceOrderOfTutorial) {
             return tutorial::told(&Err(told));
         }
-        let mut answer = problem(&told);
-        if told.kind == ProblemKind::NoToken {
-            answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-        }
-        answer
+        problem(&told)
     }
 
     fn metrics(&self) -> Answer {
@@ -321,8 +316,7 @@ impl GatePages {
 
     /// Answers with a user's orders of a voucher. A user whom a proxy names sees its own orders.
     async fn order_list(&self, query: Option<&str>, caller: &Caller) -> Result<Value, Problem> {
-        let only = caller.user()?;
-        let asked = order_list::asked(query, only)?;
+        let asked = order_list::asked(query, caller.user()?)?;
         self.list.answer(&self.following.now(), asked).await
     }
 
