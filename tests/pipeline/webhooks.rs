@@ -341,8 +341,10 @@ async fn results_are_sent_again_from_a_time_and_what_a_webhook_left_can_be_remov
     assert!(later.stdout.contains("sends all of them"), "{later:?}");
 
     fixture.webhook_command("webhooks --remove shop --yes", &webhooks).expect(1);
-    assert!(worker.stop().await.success());
     let other = [("other", "http://localhost:9/hooks")];
+    let in_use = fixture.webhook_command("webhooks --remove shop --yes", &other).expect(1);
+    assert!(in_use.all().contains("a worker sends results to shop now"), "{in_use:?}");
+    assert!(worker.stop().await.success());
     let shown = fixture.shown(&other);
     assert_eq!((&shown[1]["name"], &shown[1]["state"]), (&"shop".into(), &"not_configured".into()));
     fixture.webhook_command("webhooks --remove shop --yes", &other).expect(0);

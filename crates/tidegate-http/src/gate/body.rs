@@ -23,7 +23,8 @@ pub async fn read(
     within: Duration,
 ) -> Result<Bytes, Problem> {
     if !has_type(request.headers(), types) {
-        return Err(ProblemKind::NotJson.into());
+        let types = types.join(" or ");
+        return Err(ProblemKind::NotJson.because(format!("send the header Content-Type: {types}")));
     }
     if is_encoded(request.headers()) {
         return Err(ProblemKind::UnknownEncoding.into());

@@ -79,7 +79,7 @@ problems! {
     OtherQuantity 409 "other-quantity" "This order was admitted with another quantity": "The quantity of an admitted order cannot change. Send the first quantity again, or send a new order id."
     ResultsLost 410 "results-lost" "Results were deleted before you read them": "Results after your cursor were deleted (settings `results.keep_ms` and `results.keep_bytes`), or Redis lost data. Look up the state of your orders. Then continue with the cursor in the member `cursor`, which begins at the oldest kept result."
     TooLarge 413 "too-large" "The body is too large": "The member `detail` says how many bytes the body may have."
-    NotJson 415 "not-json" "The content type is not JSON": "Send `Content-Type: application/json`, or `application/jsonl` for many events."
+    NotJson 415 "not-json" "The gate does not support the content type of the body": "The member `detail` names the types that this path supports."
     UnknownEncoding 415 "unknown-encoding" "The gate does not support the encoding of the body": "Send the body uncompressed and without the header `Content-Encoding`."
     BadInput 422 "bad-input" "The request has invalid values": "The member `errors` lists each invalid member of the body as a JSON pointer, with a reason. If a header is invalid, the member `detail` has the reason."
     MissingSubject 422 "missing-subject" "The request lacks a subject that a limit needs": "A limit counts orders by this subject, such as a device or an address. The member `subject` names the subject. Send its value in `subjects`."

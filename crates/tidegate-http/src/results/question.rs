@@ -17,6 +17,7 @@ const LIMIT: usize = 100;
 const MOST: usize = 1_000;
 /// The longest time that a request may wait for results.
 const LONGEST_WAIT_S: u64 = 60;
+const PARAMETERS: [&str; 4] = ["after", "kinds", "wait", "limit"];
 /// The word with which reading begins at the end of the results.
 const LATEST: &str = "latest";
 
@@ -100,6 +101,9 @@ impl Question {
     /// Fails with the reason if a parameter is invalid, or if results are asked for that are not published.
     pub fn parse(query: &str, headers: &HeaderMap, published: Published) -> Result<Self, String> {
         let parameters: Vec<_> = form_urlencoded::parse(query.as_bytes()).collect();
+        if let Some((name, _)) = parameters.iter().find(|(name, _)| !PARAMETERS.contains(&name.as_ref())) {
+            return Err(format!("`{name}` is unknown: the parameters are {}", PARAMETERS.join(", ")));
+        }
         let value = |name: &str| {
             let mut values =
                 parameters.iter().filter(|(own, _)| own == name).map(|(_, value)| value.as_ref());

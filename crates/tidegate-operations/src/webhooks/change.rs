@@ -1,7 +1,10 @@
 //! The changes of operators to a webhook: pause, resume, send again, and remove what a webhook left in Redis.
 
 use anyhow::Context;
-use fred::{interfaces::StreamsInterface, types::Value};
+use fred::{
+    interfaces::{KeysInterface, StreamsInterface},
+    types::Value,
+};
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 use tidegate_orders::{
@@ -44,6 +47,8 @@ pub enum WebhookRefusal {
     NotStarted,
     /// The configuration still has the webhook.
     Configured,
+    /// A worker sends results to the webhook now: the configuration of the workers has it.
+    InUse,
 }
 
 /// The plan of a change to a webhook.
@@ -139,6 +144,9 @@ impl<'a> WebhookChange<'a> {
             after: None,
         };
         let Some(view) = view.filter(|_| plan.refusal.is_none()) else { return Ok(plan) };
+        if self.action == WebhookAction::Remove && self.is_sent_to().await? {
+            return Ok(WebhookChangePlan { refusal: Some(WebhookRefusal::InUse), ..plan });
+        }
         let is_paused = view.backlog.pause.is_some();
         match self.action {
             WebhookAction::Pause => plan.is_done = is_paused,
@@ -153,6 +161,12 @@ impl<'a> WebhookChange<'a> {
             }
         }
         Ok(plan)
+    }
+
+    /// Whether a worker has the lease of the webhook. Its configuration may differ from that of this command.
+    async fn is_sent_to(&self) -> anyhow::Result<bool> {
+        let lease = self.redis.keys().fleet().webhook_sender(self.name);
+        self.redis.pool().exists(lease).await.context("Failed to read the lease of the webhook")
     }
 
     fn refusal(&self, view: &WebhookView) -> Option<WebhookRefusal> {

@@ -131,7 +131,8 @@ fn note(view: &WebhookView) -> Option<String> {
             pause.reason
         )),
         (None, WebhookStatus::NotConfigured) => Some(format!(
-            "{name} is not configured, but Redis has its consumer group: tidegate webhooks --remove {name}"
+            "{name} is not in the configuration of this command. If workers have it, name their file (--config FILE). \
+             Otherwise: tidegate webhooks --remove {name}"
         )),
         (None, WebhookStatus::NotStarted) => {
             Some(format!("{name}: no worker has started with this webhook yet"))
@@ -151,6 +152,10 @@ impl PlanText for WebhookChangePlan {
                         "webhook {name}: no worker has started with it yet, so there is nothing to send again"
                     )
                 }
+                WebhookRefusal::InUse => format!(
+                    "a worker sends results to {name} now: remove it from the configuration of the workers, restart \
+                     them, and try again"
+                ),
                 WebhookRefusal::Configured => format!(
                     "webhook {name}: the configuration still has it: remove it there and restart the workers first"
                 ),

@@ -54,7 +54,7 @@ impl Gates {
             .await
             .map(|told| told.map_err(ScriptError::from))
         {
-            Ok(Err(error @ ScriptError::Refused(_))) => self.note_refused.call_once(|| {
+            Ok(Err(ScriptError::Refused(error))) if error.details().contains("NOPERM") => self.note_refused.call_once(|| {
                 let pattern = format!("~{}*", redis.keys().partition_list().gate("").as_str_lossy());
                 tracing::warn!(
                     %error, pattern,
