@@ -30,6 +30,12 @@ impl<T: Send + Sync + 'static> Cached<T> {
         Self { fresh_for, last: Arc::default() }
     }
 
+    /// Whether the last result is fresh, or a query is running.
+    fn is_in_use(&self) -> bool {
+        let Ok(last) = self.last.try_lock() else { return true };
+        last.as_ref().is_some_and(|answer| answer.at.elapsed() < self.fresh_for)
+    }
+
     /// Returns the last result if the result is fresh. Otherwise runs the query `ask`, while all other callers wait for
     /// the result. The query runs to its end even if the caller stops waiting, because an interrupted query costs a
     /// connection.
@@ -49,7 +55,7 @@ impl<T: Send + Sync + 'static> Cached<T> {
 }
 
 /// Caches for the results of queries, by a key that clients choose. The number of caches is limited: if there are more
-/// keys, all caches begin anew.
+/// fresh results, results for further keys are not kept.
 #[derive(Debug)]
 pub struct CachedByKey<K, T> {
     fresh_for: Duration,
@@ -66,14 +72,23 @@ impl<K: Eq + Hash, T: Send + Sync + 'static> CachedByKey<K, T> {
     /// Returns the last result for this key if the result is fresh. Otherwise runs the query `ask`, as [`Cached::get`]
     /// does.
     pub async fn get(&self, key: K, ask: impl Future<Output = T> + Send + 'static) -> Arc<T> {
-        let cache = {
-            let mut caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
-            if caches.len() >= self.most && !caches.contains_key(&key) {
-                caches.clear();
+        match self.cache_of(key) {
+            Some(cache) => cache.get(ask).await,
+            None => Arc::new(ask.await),
+        }
+    }
+
+    /// The cache of a key. None: there is no room for another cache. What is fresh or being queried stays, so that nobody
+    /// can push out the voucher of a sale.
+    fn cache_of(&self, key: K) -> Option<Arc<Cached<T>>> {
+        let mut caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
+        if caches.len() >= self.most && !caches.contains_key(&key) {
+            caches.retain(|_, cache| cache.is_in_use());
+            if caches.len() >= self.most {
+                return None;
             }
-            Arc::clone(caches.entry(key).or_insert_with(|| Arc::new(Cached::new(self.fresh_for))))
-        };
-        cache.get(ask).await
+        }
+        Some(Arc::clone(caches.entry(key).or_insert_with(|| Arc::new(Cached::new(self.fresh_for)))))
     }
 }
 
@@ -89,6 +104,7 @@ mod tests {
             assert_eq!(*caches.get(key, async move { answer }).await, expected, "{key}");
         }
         assert_eq!(*caches.get("c", async { 4 }).await, 4);
-        assert_eq!(*caches.get("a", async { 5 }).await, 5, "there was no room for three");
+        assert_eq!(*caches.get("c", async { 5 }).await, 5, "there was no room for three");
+        assert_eq!(*caches.get("a", async { 6 }).await, 1, "the others stay");
     }
 }

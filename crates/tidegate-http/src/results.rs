@@ -168,20 +168,17 @@ impl ResultPages {
         self.system.common().results.published
     }
 
+    /// The cursor from which to read. It has the whole list of partitions, also if this gate serves only one of them: the
+    /// positions of the others stay as they are.
     async fn cursor(&self, from: ReadPosition) -> Result<Cursor, NoResults> {
         let tags = self.system.common().partition().tags();
-        let own: Vec<String> = match self.sources.len() == tags.len().max(1) {
-            true => tags.to_vec(),
-            // The gate serves only one partition.
-            false => self.sources.iter().map(|source| source.tag().to_owned()).collect(),
-        };
         match from {
-            ReadPosition::Oldest => Ok(Cursor::new(&own, &Position::OLDEST)),
+            ReadPosition::Oldest => Ok(Cursor::new(tags, &Position::OLDEST)),
             ReadPosition::Latest => {
-                let cursor = Cursor::new(&own, &Position::OLDEST);
+                let cursor = Cursor::new(tags, &Position::OLDEST);
                 follow::latest(cursor, &self.sources).await.ok_or(NoResults::Away)
             }
-            ReadPosition::Cursor(cursor) => Ok(cursor.for_list(&own)),
+            ReadPosition::Cursor(cursor) => Ok(cursor.for_list(tags)),
         }
     }
 

@@ -8,7 +8,7 @@ use std::{
     future::pending,
     mem,
     sync::{
-        Arc, PoisonError, RwLock,
+        Arc, Mutex, PoisonError, RwLock,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
     time::Duration,
@@ -54,6 +54,8 @@ pub struct Tokens {
     /// Whether clients need a token. Once there was a token, an empty list lets nobody in.
     is_needed: AtomicBool,
     current: RwLock<Arc<[Token]>>,
+    /// The tokens of the last read. An editor may be writing the file, so a list counts only after two equal reads.
+    last_read: Mutex<Vec<Token>>,
     /// Cancelled and replaced when the list changes.
     unchanged: RwLock<CancellationToken>,
 }
@@ -66,12 +68,9 @@ impl Tokens {
     pub fn open(settings: &TokenSettings) -> anyhow::Result<Arc<Self>> {
         let tokens = settings.list.iter().map(Token::read).collect::<anyhow::Result<Arc<[_]>>>()?;
         let is_needed = AtomicBool::new(!tokens.is_empty());
-        Ok(Arc::new(Self {
-            settings: settings.clone(),
-            is_needed,
-            current: RwLock::new(tokens),
-            unchanged: RwLock::default(),
-        }))
+        let current = RwLock::new(tokens);
+        let (last_read, unchanged) = (Mutex::default(), RwLock::default());
+        Ok(Arc::new(Self { settings: settings.clone(), is_needed, current, last_read, unchanged }))
     }
 
     /// Checks that a request has a token with one of the scopes. If no token was ever configured, every request passes.
@@ -147,7 +146,9 @@ impl Tokens {
                 Err(error) => _ = errors.insert(error_chain(&error)),
             }
         }
-        if *self.current() != *tokens {
+        let before =
+            mem::replace(&mut *self.last_read.lock().unwrap_or_else(PoisonError::into_inner), tokens.clone());
+        if before == tokens && *self.current() != *tokens {
             let names: Vec<&str> = tokens.iter().map(|token| &*token.name).collect();
             tracing::info!(tokens = names.join(", "), "the list of tokens has changed");
             self.is_needed.fetch_or(!list.is_empty(), Relaxed);
@@ -183,8 +184,6 @@ impl Token {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
-
     use super::*;
 
     fn entry(name: &str, secret: &str, scopes: &[TokenScope]) -> TokenEntry {
@@ -223,15 +222,21 @@ mod tests {
             Arc::new(move || list.lock().unwrap().clone().map_err(|why: &str| anyhow::anyhow!(why)))
         };
         let tokens = Tokens::open(&TokenSettings { list: Vec::new(), reread: Some(reread) }).unwrap();
+        let reread = || {
+            let _first = tokens.reread();
+            tokens.reread()
+        };
         assert_eq!(tokens.check(&HeaderMap::new(), ORDER), Ok(()));
         *list.lock().unwrap() = Ok(vec![entry("shop", "abc", &[TokenScope::Order])]);
         assert!(tokens.reread().is_empty());
+        assert_eq!(tokens.check(&HeaderMap::new(), ORDER), Ok(()), "the file may be half written");
+        assert!(reread().is_empty());
         assert_eq!(tokens.check(&HeaderMap::new(), ORDER), Err(Denied::NoToken));
         *list.lock().unwrap() = Err("a mistake in the file");
-        assert_eq!(tokens.reread().len(), 1);
+        assert_eq!(reread().len(), 1);
         assert_eq!(tokens.check(&sent("Bearer abc"), ORDER), Ok(()), "a mistake takes no token away");
         *list.lock().unwrap() = Ok(Vec::new());
-        assert!(tokens.reread().is_empty());
+        assert!(reread().is_empty());
         assert_eq!(tokens.check(&sent("Bearer abc"), ORDER), Err(Denied::NoToken), "it was removed");
         assert_eq!(
             tokens.check(&HeaderMap::new(), ORDER),

@@ -40,7 +40,7 @@ pub fn event_accepted(reported: &Reported, wait: Duration) -> Answer {
         accepted.headers_mut().insert(LOCATION, location);
     }
     if let Ok(applied) = HeaderValue::try_from(format!("wait={}", wait.as_secs()))
-        && !wait.is_zero()
+        && reported.has_waited
     {
         accepted.headers_mut().insert("preference-applied", applied);
     }

@@ -11,13 +11,14 @@ use std::{
 use futures_util::future::join_all;
 use hyper::body::Bytes;
 use serde_json::{Map, Value, json};
+use tidegate_operations::order_progress::OrderProgress;
 use tidegate_orders::{
-    Event, OrderId,
+    Event, OrderId, OrderState,
     event::{EventOutcome, NewEvent},
     scripts::ScriptError,
 };
 use tidegate_stream::EntryId;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::{
     counters::GateCounters,
@@ -35,6 +36,9 @@ const PAGE: usize = 100;
 /// The largest number of requests that may wait for the outcomes of their events at the same time. Further requests are
 /// answered without waiting.
 const WAITING: usize = 1024;
+/// The largest number of requests with many events that are read and answered at the same time, so that they take a
+/// bounded memory.
+const BATCHES: usize = 16;
 
 /// An accepted event, with its outcome if the request has waited for it.
 #[derive(Debug)]
@@ -43,6 +47,10 @@ pub struct Reported {
     pub entry: EntryId,
     /// The outcome of the event. None: no worker has recorded the event yet.
     pub outcome: Option<EventOutcome>,
+    /// The state of the order after its last event, if the outcome is known.
+    pub state: Option<OrderState>,
+    /// Whether the request has waited for the outcome.
+    pub has_waited: bool,
 }
 
 impl Reported {
@@ -71,6 +79,7 @@ impl Reported {
         add("entry", Some(self.entry.to_string().into()));
         add("outcome", Some(outcome.into()));
         add("reason", reason.map(Value::from));
+        add("state", self.state.map(|state| state.word().into()));
         document
     }
 }
@@ -80,11 +89,20 @@ impl Reported {
 pub struct EventReports {
     refusals: Refusals,
     waiting: Semaphore,
+    batches: Semaphore,
 }
 
 impl EventReports {
     pub fn new(refusals: Refusals) -> Self {
-        Self { refusals, waiting: Semaphore::new(WAITING) }
+        Self { refusals, waiting: Semaphore::new(WAITING), batches: Semaphore::new(BATCHES) }
+    }
+
+    /// Takes a permit for a request with many events, before its body is read.
+    ///
+    /// # Errors
+    /// Fails if too many such requests are in progress.
+    pub fn begin_batch(&self) -> Result<SemaphorePermit<'_>, Problem> {
+        self.batches.try_acquire().map_err(|_| ProblemKind::TooManyQuestions.into())
     }
 
     /// Appends one event to the stream. If `wait` is above zero, waits that long for the outcome.
@@ -99,17 +117,21 @@ impl EventReports {
         let appended = gate.redis.events().append(&[new]).await.pop().ok_or(ProblemKind::Unsure)?;
         let entry = appended.map_err(|error| self.problem(&event, &error))?;
         let asked = (event.order, Some(event.voucher));
-        let outcome = match self.waiting.try_acquire() {
-            Ok(_permit) if !wait.is_zero() => {
-                generation.orders.wait_until(asked, wait, |progress| progress.outcome_of(entry)).await
+        let permit = self.waiting.try_acquire().ok().filter(|_| !wait.is_zero());
+        let found = match permit {
+            Some(_) => {
+                let outcome = |progress: &OrderProgress| Some((progress.outcome_of(entry)?, progress.state));
+                generation.orders.wait_until(asked, wait, outcome).await
             }
-            _ => None,
+            None => None,
         };
-        Ok(Reported { event, entry, outcome })
+        let (outcome, state) = found.unzip();
+        Ok(Reported { event, entry, outcome, state, has_waited: permit.is_some() })
     }
 
     /// Appends the events of the lines of a body, and answers each line. Events of one order keep their sequence: after
-    /// an event that was not appended, no later event of this order is appended.
+    /// an event that was not appended, no later event of this order is appended. After a line that names no order, no
+    /// later line is appended.
     ///
     /// # Errors
     /// Fails if there are too many lines.
@@ -128,13 +150,18 @@ impl EventReports {
         }
         let mut answers: BTreeMap<usize, Result<Reported, Problem>> = BTreeMap::new();
         let mut of_partitions: BTreeMap<usize, (&PartitionGate, Vec<Line>)> = BTreeMap::new();
+        let mut failed = FailedLines::default();
         for (number, line) in lines {
             let place = event_request::read(line, None).map_err(Problem::from).and_then(|event| {
+                failed.before(event.order)?;
                 let gate = generation.gates.of_voucher(event.voucher).ok_or(ProblemKind::RedisAway)?;
                 Ok((event, gate))
             });
             match place {
-                Err(told) => _ = answers.insert(number, Err(told)),
+                Err(told) => {
+                    failed.note(event_request::order_of(line), number, &told);
+                    answers.insert(number, Err(told));
+                }
                 Ok((event, gate)) => {
                     let (_, lines) = of_partitions
                         .entry(gate.redis.keys().partition().index())
@@ -183,7 +210,16 @@ impl EventReports {
                 if let Err(told) = &answer {
                     failed.insert(event.order, told.clone());
                 }
-                answers.push((number, answer.map(|entry| Reported { event, entry, outcome: None })));
+                answers.push((
+                    number,
+                    answer.map(|entry| Reported {
+                        event,
+                        entry,
+                        outcome: None,
+                        state: None,
+                        has_waited: false,
+                    }),
+                ));
             }
         }
         answers
@@ -204,6 +240,33 @@ impl EventReports {
 struct Line {
     number: usize,
     new: NewEvent,
+}
+
+/// The lines of a request that failed, and hold back later events of their orders.
+#[derive(Default)]
+struct FailedLines {
+    by_order: HashMap<OrderId, Problem>,
+    /// A line that may be about any order.
+    of_any: Option<Problem>,
+}
+
+impl FailedLines {
+    /// Fails if an earlier line holds back the events of this order.
+    fn before(&self, order: OrderId) -> Result<(), Problem> {
+        self.by_order.get(&order).or(self.of_any.as_ref()).map_or(Ok(()), |told| Err(told.clone()))
+    }
+
+    fn note(&mut self, order: Option<OrderId>, number: usize, told: &Problem) {
+        let line = number + 1;
+        let held = || {
+            let why = format!("line {line} failed, so this later event was not appended: send both again");
+            told.kind.because(why)
+        };
+        match order {
+            Some(order) => _ = self.by_order.entry(order).or_insert_with(held),
+            None => _ = self.of_any.get_or_insert_with(held),
+        }
+    }
 }
 
 fn line_of(number: usize, answer: &Result<Reported, Problem>) -> String {

@@ -42,6 +42,11 @@ pub fn read(body: &[u8], order: Option<OrderId>) -> Result<Event, BadBody> {
     members.end(event)
 }
 
+/// The order that an event names, also if the rest of the event is wrong.
+pub fn order_of(body: &[u8]) -> Option<OrderId> {
+    Members::read(body, EXAMPLE).ok()?.optional("orderId", OrderId::parse)
+}
+
 fn kind(word: &[u8]) -> Result<EventKind, String> {
     match EventKind::from_word(word) {
         Some(EventKind::Expired) => Err("must not be expired: only workers report this event".to_owned()),

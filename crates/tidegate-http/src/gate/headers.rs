@@ -3,7 +3,7 @@
 use std::{fmt::Display, str::FromStr, time::Duration};
 
 use hyper::HeaderMap;
-use tidegate_orders::scripts::IdempotencyKey;
+use tidegate_orders::{scripts::IdempotencyKey, traceparent::Traceparent};
 
 use super::{
     ordering::Attributes,
@@ -29,7 +29,9 @@ pub fn attributes(headers: &HeaderMap) -> Result<Attributes, Problem> {
 
 /// The W3C trace context of the client.
 pub fn traceparent(headers: &HeaderMap) -> Option<String> {
-    headers.get("traceparent").and_then(|value| value.to_str().ok()).map(str::to_owned)
+    let value = headers.get("traceparent")?;
+    Traceparent::parse(value.as_bytes())?;
+    value.to_str().ok().map(str::to_owned)
 }
 
 /// Parses an id in a path or in a query.

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use futures_util::future::join_all;
+use futures_util::{StreamExt, stream::FuturesUnordered};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use tidegate_operations::{order_progress::seconds_for, vouchers::limits::ShownRule};
@@ -73,12 +73,8 @@ impl Offers {
         let found = self.offer(voucher).await?;
         let offer = self.found(&found)?.ok_or(ProblemKind::NoSuchSale)?;
         let common = match offer.rules.campaign {
-            Some(campaign) => self.read_campaign(campaign).await,
-            None => Arc::new(Ok(None)),
-        };
-        let common = match &*common {
-            Ok(Some((rules, _))) => &rules.rules[..],
-            _ => &[],
+            Some(campaign) => self.common_rules(voucher, campaign).await?,
+            None => Vec::new(),
         };
         Ok(json!({
             "voucherId": voucher.to_string(),
@@ -87,7 +83,7 @@ impl Offers {
             "begin": time(offer.window.begin),
             "end": time(offer.window.end),
             "campaignId": offer.rules.campaign.map(|campaign| campaign.to_string()),
-            "limits": offer.rules.rules.iter().chain(common).map(limit).collect::<Vec<_>>(),
+            "limits": offer.rules.rules.iter().chain(&common).map(limit).collect::<Vec<_>>(),
             "waitS": self.wait(voucher).await,
         }))
     }
@@ -99,8 +95,7 @@ impl Offers {
         let (rules, vouchers) = match &*found {
             Ok(Some(found)) => found,
             Ok(None) => return Err(ProblemKind::NoSuchSale.because("no campaign with this id is on sale")),
-            Err(CampaignError::Away) => return Err(ProblemKind::RedisAway.into()),
-            Err(CampaignError::Failed(error)) => return Err(self.refusals.not_asked(error)),
+            Err(why) => return Err(self.no_campaign(why)),
         };
         let (mut regions, mut states, mut left) = (Vec::new(), Vec::new(), 0);
         for (region, voucher) in vouchers {
@@ -145,7 +140,24 @@ impl Offers {
         Ok(self.gates.of_voucher(voucher).ok_or(ProblemKind::RedisAway)?.redis.clone())
     }
 
-    /// Asks all partitions for a campaign, because only Redis knows which of them has it.
+    /// The common rules of the campaign of a voucher, which are in the partition of the voucher.
+    async fn common_rules(&self, voucher: VoucherId, campaign: CampaignId) -> Result<Vec<Rule>, Problem> {
+        let redis = self.redis_of(voucher)?;
+        let ask = async move { redis.limits().read_campaign(campaign).await.map_err(CampaignError::Failed) };
+        match &*self.campaigns.get(campaign, ask).await {
+            Ok(found) => Ok(found.iter().flat_map(|(rules, _)| rules.rules.clone()).collect()),
+            Err(why) => Err(self.no_campaign(why)),
+        }
+    }
+
+    fn no_campaign(&self, why: &CampaignError) -> Problem {
+        match why {
+            CampaignError::Away => ProblemKind::RedisAway.into(),
+            CampaignError::Failed(error) => self.refusals.not_asked(error),
+        }
+    }
+
+    /// Asks all partitions for a campaign, because only Redis knows which of them has it. The first that has it counts.
     async fn read_campaign(&self, campaign: CampaignId) -> Arc<FoundCampaign> {
         let stores = self.gates.redis_of_all();
         let ask = async move {
@@ -153,8 +165,9 @@ impl Offers {
                 Some(redis) => redis.limits().read_campaign(campaign).await.map_err(CampaignError::Failed),
                 None => Err(CampaignError::Away),
             });
+            let mut read: FuturesUnordered<_> = read.collect();
             let mut missing = Ok(None);
-            for found in join_all(read).await {
+            while let Some(found) = read.next().await {
                 match found {
                     Ok(None) => {}
                     Ok(found) => return Ok(found),

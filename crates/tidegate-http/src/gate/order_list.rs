@@ -20,9 +20,9 @@ use super::{
 /// The largest number of orders in a list.
 const MOST_ORDERS: u16 = 100;
 /// The number of entries that a search reads of each group: unread, pending, dead.
-const BUDGET: u64 = 1_000;
+const BUDGET: u64 = 100;
 /// The largest number of searches at the same time. A search costs more than a look at one order.
-const SEARCHES: usize = 8;
+const SEARCHES: usize = 2;
 /// The time that MySQL has to answer.
 const MYSQL_PATIENCE: Duration = Duration::from_secs(2);
 /// The time that a whole search has.
@@ -61,7 +61,7 @@ pub fn asked(query: Option<&str>, only: Option<UserId>) -> Result<(VoucherId, Us
         None => return Err(missing("userId")),
     };
     if only.is_some_and(|only| only != user) {
-        return Err(ProblemKind::BadQuestion.because("`userId` differs from the user that the proxy names"));
+        return Err(ProblemKind::NoSuchPage.because("a user sees only its own orders"));
     }
     Ok((voucher, user))
 }

@@ -164,18 +164,19 @@ impl Ordering {
             Err(error) => self.refusals.order(admission, error),
             // Of several units, some may be left. The script does not say how many, so that it stays cheap.
             Ok(AdmitReply::SoldOut) if admission.quantity != Quantity::ONE => {
-                return Err(sold_out(self.units_left(gate, admission.voucher).await));
+                let left = self.units_left(gate, admission.voucher).await;
+                return Err(left.map_or_else(|| ProblemKind::TooFewLeft.into(), sold_out));
             }
             Ok(_) => {}
         }
         outcome(reply, admission)
     }
 
-    /// Reads how many units of a voucher are left. If Redis does not answer, none are.
-    async fn units_left(&self, gate: &PartitionGate, voucher: VoucherId) -> u64 {
-        let stock = read_stock(&gate.redis, voucher).await.ok().flatten();
+    /// Reads how many units of a voucher are left. None: Redis did not answer.
+    async fn units_left(&self, gate: &PartitionGate, voucher: VoucherId) -> Option<u64> {
+        let stock = read_stock(&gate.redis, voucher).await.ok()?;
         let left = stock.and_then(|stock| u64::try_from(stock).ok()).unwrap_or_default();
         self.sold_out.note_left(voucher, left);
-        left
+        Some(left)
     }
 }

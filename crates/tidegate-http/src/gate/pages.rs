@@ -214,6 +214,7 @@ impl GatePages {
     async fn post_events(&self, request: Request<Incoming>, caller: &Caller) -> Result<String, Problem> {
         caller.must_be_application()?;
         let traceparent = traceparent(request.headers());
+        let _permit = self.events.begin_batch()?;
         let types = [JSON_LINES, "application/x-ndjson"];
         let body = body::read(request, &types, EVENTS_BODY_BYTES, self.settings.read_within).await?;
         let generation = self.following.admitting()?;
@@ -317,6 +318,7 @@ impl GatePages {
     /// Answers with a user's orders of a voucher. A user whom a proxy names sees its own orders.
     async fn order_list(&self, query: Option<&str>, caller: &Caller) -> Result<Value, Problem> {
         let asked = order_list::asked(query, caller.user()?)?;
+        self.attempts.count_subjects(asked.1, &Subjects::none())?;
         self.list.answer(&self.following.now(), asked).await
     }
 

@@ -86,7 +86,7 @@ impl Facts {
         let Self { stock, window, now, .. } = *self;
         Some(match stock {
             _ if self.is_delisted => OfferState::Delisted,
-            Some(0) => OfferState::SoldOut,
+            Some(..=0) => OfferState::SoldOut,
             _ if self.is_paused => OfferState::Paused,
             None => return None,
             _ if window.begin.is_some_and(|begin| now < begin) => OfferState::NotBegun,
