@@ -96,15 +96,34 @@ pub struct PredictedAdmission {
     pub reply: Result<AdmitReply, ScriptError>,
 }
 
+/// The number of order ids with which a check is tried.
+const IDS_TRIED: i64 = 16;
+
+/// Whether the journal already holds an order with the id of this request.
+fn is_about_known_order(reply: &Result<AdmitReply, ScriptError>) -> bool {
+    matches!(
+        reply,
+        Ok(AdmitReply::AdmittedBefore | AdmitReply::Released)
+            | Err(ScriptError::IdTaken { .. } | ScriptError::OtherQuantity { .. })
+    )
+}
+
 /// Asks Redis for the reply that the order would get, and changes nothing. This function ignores
 /// [`AdmitRequest::order`].
 pub async fn would_admit(redis: &RedisStore, request: &AdmitRequest) -> PredictedAdmission {
     let AdmitRequest { voucher, user, quantity, .. } = *request;
-    // The allocator starts at the lowest ids, so no journal holds the last one.
-    let order = OrderId::try_from(OrderId::MAX).expect("it is the last id");
     let subjects = request.subjects.clone();
-    let asked = Admission { order, user, voucher, quantity, subjects, traceparent: None };
-    let reply = redis.admissions().would_admit(&asked).await;
+    let order = OrderId::try_from(OrderId::MAX).expect("it is the last id");
+    let mut asked = Admission { order, user, voucher, quantity, subjects, traceparent: None };
+    let mut reply = redis.admissions().would_admit(&asked).await;
+    // The allocator starts at the lowest ids, so the journal holds one of the last ids only if a caller chose it.
+    while is_about_known_order(&reply)
+        && let Ok(order) = OrderId::try_from(asked.order.get() - 1)
+        && order.get() > OrderId::MAX - IDS_TRIED
+    {
+        asked.order = order;
+        reply = redis.admissions().would_admit(&asked).await;
+    }
     let (limit, opens_ms, retry_ms) = match &reply {
         Ok(AdmitReply::OverLimit(reached)) => (Some(reached.name.clone()), reached.opens_ms, None),
         Ok(AdmitReply::TooFast(reached)) => (Some(reached.name.clone()), None, Some(reached.retry_ms)),

@@ -79,6 +79,23 @@ async fn the_state_of_a_voucher_is_what_an_order_and_a_check_are_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_check_answers_even_if_callers_have_taken_the_highest_order_ids() {
+    let fixture = Fixture::open().await;
+    operator(&fixture).run("voucher load --voucher 7 --stock 9").expect(0);
+    let gate = fixture.worker("gate").set("GATE_LISTEN", "127.0.0.1:0").start_as("gate");
+    let address = address_of(&gate).await;
+    for (user, id) in [(1, i64::MAX), (2, i64::MAX - 1)] {
+        let order = json!({ "voucherId": 7, "userId": user, "orderId": id.to_string() });
+        assert_eq!(post(address, &order).await.status, 202);
+    }
+    for (user, told) in [(1, (409, "second-order")), (9, (200, ""))] {
+        let checked = check(address, &json!({ "voucherId": 7, "userId": user, "quantity": 2 })).await;
+        assert_eq!(kind(&checked), told, "{:#}", checked.body);
+    }
+    assert!(gate.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn however_many_ask_redis_is_asked_once_and_the_wait_is_estimated() {
     let fixture = Fixture::open().await;
     operator(&fixture).run("voucher load --voucher 7 --stock 100").expect(0);
