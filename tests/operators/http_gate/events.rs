@@ -182,11 +182,49 @@ async fn a_thousand_lines_are_answered_line_by_line_and_an_order_keeps_the_seque
     assert_eq!(number(&fixture, rejected).await, 0, "each event came after the one before it");
     let too_many: Vec<String> = (0..1001).map(|_| "{}".to_owned()).collect();
     assert_eq!(send(&too_many, LINES).await.status, 413);
-    assert_eq!(send(&too_many[..2], JSON).await.status, 415);
+    assert_eq!(send(&too_many[..2], JSON).await.status, 400, "lines are no array");
+    assert_eq!(send(&too_many[..2], ("Content-Type", "text/plain")).await.status, 415);
     assert_eq!(
         send(&too_many[..1000], ("Content-Type", "application/x-ndjson")).await.text.lines().count(),
         1000
     );
+    fixture.settled().await;
+    fixture.judge().await;
+    assert!(worker.stop().await.success());
+    assert!(gate.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn events_in_an_array_are_answered_in_an_array_each_by_itself() {
+    let fixture = Fixture::open().await;
+    operator(&fixture).run("voucher load --voucher 7 --stock 9").expect(0);
+    let gate = fixture.worker("gate").set("GATE_LISTEN", "127.0.0.1:0").start_as("gate");
+    let address = address_of(&gate).await;
+    let order = buy(address, 1).await;
+    let send = async |body: &str| ask(address, Method::POST, "/events", &[JSON], body).await;
+    let of_order = |kind: &str, reference: &str| {
+        let mut event = event(kind, reference, 1);
+        event["orderId"] = json!(order);
+        event
+    };
+    let events = json!([of_order("paid", "p"), event("paid", "p", 1), 7, of_order("refunded", "r")]);
+    let answer = send(&events.to_string()).await;
+    assert_eq!((answer.status, &answer.headers["content-type"]), (200, &"application/json".parse().unwrap()));
+    let answers = answer.body.as_array().expect("an array");
+    let (lines, status): (Vec<i64>, Vec<i64>) = answers
+        .iter()
+        .map(|it| (it["line"].as_i64().expect("a number"), it["status"].as_i64().expect("a number")))
+        .unzip();
+    assert_eq!((lines, status), (vec![1, 2, 3, 4], vec![202, 422, 422, 202]), "{:#}", answer.body);
+    let worker = fixture.worker("w").start();
+    let again = report(address, &order, &[WAIT], &event("refunded", "r", 1)).await;
+    assert_eq!(told(&again), (200, "applied", ""), "{:#}", again.body);
+
+    let twice = r#"[{"event":"paid","event":"used"}]"#;
+    let many = format!("[{}{{}}]", "{},".repeat(1000));
+    for (body, status) in [("{}", 422), ("[", 400), (twice, 400), (&*many, 413), ("[]", 200)] {
+        assert_eq!(send(body).await.status, status, "{body:.40}");
+    }
     fixture.settled().await;
     fixture.judge().await;
     assert!(worker.stop().await.success());

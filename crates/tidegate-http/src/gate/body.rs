@@ -42,7 +42,8 @@ pub async fn read(
     }
 }
 
-fn has_type(headers: &HeaderMap, types: &[&str]) -> bool {
+/// Whether a request says that its body has one of these content types.
+pub fn has_type(headers: &HeaderMap, types: &[&str]) -> bool {
     let sent = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let sent = sent.split(';').next().unwrap_or_default().trim();
     types.iter().any(|known| sent.eq_ignore_ascii_case(known))

@@ -1,4 +1,4 @@
-//! The reports of events, such as payments: one event in a request, or up to a thousand events, one in each line.
+//! The reports of events, such as payments: one event in a request, or up to a thousand events.
 //!
 //! An event is accepted when Redis has its entry. A worker decides later what the event changes, so an event for an order
 //! that nobody knows is accepted, too: a payment always gets a home.
@@ -9,7 +9,6 @@ use std::{
 };
 
 use futures_util::future::join_all;
-use hyper::body::Bytes;
 use serde_json::{Map, Value, json};
 use tidegate_operations::order_progress::OrderProgress;
 use tidegate_orders::{
@@ -22,12 +21,13 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::{
     counters::GateCounters,
-    event_request,
+    event_request::{self, BadEvent},
     following::Generation,
     gates::PartitionGate,
     problem::{Problem, ProblemKind},
     refusals::Refusals,
 };
+use crate::answer::JSON;
 
 /// The largest number of events in one request.
 pub const MOST_EVENTS: usize = 1000;
@@ -129,37 +129,28 @@ impl EventReports {
         Ok(Reported { event, entry, outcome, state, has_waited: permit.is_some() })
     }
 
-    /// Appends the events of the lines of a body, and answers each line. Events of one order keep their sequence: after
-    /// an event that was not appended, no later event of this order is appended. After a line that names no order, no
-    /// later line is appended.
-    ///
-    /// # Errors
-    /// Fails if there are too many lines.
-    pub async fn report_lines(
+    /// Appends many events, and answers each event. Events of one order keep their sequence: after an event that was not
+    /// appended, no later event of this order is appended. After an event that names no order, no later event is
+    /// appended.
+    pub async fn report_many(
         &self,
         generation: &Generation,
-        body: &Bytes,
+        events: EventBatch,
         (traceparent, counters): (Option<String>, &GateCounters),
-    ) -> Result<String, Problem> {
-        let lines = body.split(|byte| *byte == b'\n').enumerate();
-        let lines: Vec<(usize, &[u8])> = lines.filter(|(_, line)| !line.trim_ascii().is_empty()).collect();
-        if lines.len() > MOST_EVENTS {
-            return Err(
-                ProblemKind::TooLarge.because(format!("a request may have at most {MOST_EVENTS} events"))
-            );
-        }
+    ) -> String {
         let mut answers: BTreeMap<usize, Result<Reported, Problem>> = BTreeMap::new();
         let mut of_partitions: BTreeMap<usize, (&PartitionGate, Vec<Line>)> = BTreeMap::new();
-        let mut failed = FailedLines::default();
-        for (number, line) in lines {
-            let place = event_request::read(line, None).map_err(Problem::from).and_then(|event| {
+        let mut failed = FailedEvents::default();
+        for (number, read) in events.events {
+            let named = read.as_ref().map_or_else(|bad| bad.order, |event| Some(event.order));
+            let place = read.map_err(|bad| Problem::from(bad.why)).and_then(|event| {
                 failed.before(event.order)?;
                 let gate = generation.gates.of_voucher(event.voucher).ok_or(ProblemKind::RedisAway)?;
                 Ok((event, gate))
             });
             match place {
                 Err(told) => {
-                    failed.note(event_request::order_of(line), number, &told);
+                    failed.note(named, number, &told);
                     answers.insert(number, Err(told));
                 }
                 Ok((event, gate)) => {
@@ -173,7 +164,8 @@ impl EventReports {
         let appending = of_partitions.into_values().map(|(gate, lines)| self.append_lines(gate, lines));
         answers.extend(join_all(appending).await.into_iter().flatten());
         answers.values().for_each(|answer| counters.event(answer.as_ref().err()));
-        Ok(answers.iter().map(|(number, answer)| line_of(number + 1, answer)).collect())
+        let answers = answers.iter().map(|(number, answer)| answer_of(number + 1, answer));
+        events.form.join(answers.collect())
     }
 
     /// Appends the events of one partition, in pages that have each order at most once.
@@ -236,30 +228,85 @@ impl EventReports {
     }
 }
 
+/// The form of a request with many events, and of its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BatchFormat {
+    /// A JSON array of objects.
+    Array,
+    /// A JSON object in each line.
+    Lines,
+}
+
+impl BatchFormat {
+    /// The content type of answers in this form.
+    pub const fn content_type(self) -> &'static str {
+        match self {
+            Self::Array => JSON,
+            Self::Lines => "application/jsonl",
+        }
+    }
+
+    fn join(self, answers: Vec<Value>) -> String {
+        match self {
+            Self::Array => Value::Array(answers).to_string(),
+            Self::Lines => answers.iter().map(|answer| format!("{answer}\n")).collect(),
+        }
+    }
+}
+
+/// The events of a request, each with its place in the request, counted from 0.
+#[derive(Debug)]
+pub struct EventBatch {
+    form: BatchFormat,
+    events: Vec<(usize, Result<Event, BadEvent>)>,
+}
+
+impl EventBatch {
+    /// Parses the events of a body. An event may be wrong by itself.
+    ///
+    /// # Errors
+    /// Fails if the body is no JSON array, but should be, or if there are too many events.
+    pub fn read(body: &[u8], form: BatchFormat) -> Result<Self, Problem> {
+        let events: Vec<_> = match form {
+            BatchFormat::Array => event_request::read_all(body)?.into_iter().enumerate().collect(),
+            BatchFormat::Lines => {
+                let lines = body.split(|byte| *byte == b'\n').enumerate();
+                let lines = lines.filter(|(_, line)| !line.trim_ascii().is_empty());
+                lines.map(|(number, line)| (number, event_request::read(line, None))).collect()
+            }
+        };
+        if events.len() > MOST_EVENTS {
+            let why = format!("a request may have at most {MOST_EVENTS} events");
+            return Err(ProblemKind::TooLarge.because(why));
+        }
+        Ok(Self { form, events })
+    }
+}
+
 /// A line of a request with its event. Lines are counted from 0.
 struct Line {
     number: usize,
     new: NewEvent,
 }
 
-/// The lines of a request that failed, and hold back later events of their orders.
+/// The events of a request that failed, and hold back later events of their orders.
 #[derive(Default)]
-struct FailedLines {
+struct FailedEvents {
     by_order: HashMap<OrderId, Problem>,
-    /// A line that may be about any order.
+    /// An event that may be about any order.
     of_any: Option<Problem>,
 }
 
-impl FailedLines {
+impl FailedEvents {
     /// Fails if an earlier line holds back the events of this order.
     fn before(&self, order: OrderId) -> Result<(), Problem> {
         self.by_order.get(&order).or(self.of_any.as_ref()).map_or(Ok(()), |told| Err(told.clone()))
     }
 
     fn note(&mut self, order: Option<OrderId>, number: usize, told: &Problem) {
-        let line = number + 1;
+        let number = number + 1;
         let held = || {
-            let why = format!("line {line} failed, so this later event was not appended: send both again");
+            let why = format!("event {number} failed, so this later event was not appended: send both again");
             told.kind.because(why)
         };
         match order {
@@ -269,7 +316,7 @@ impl FailedLines {
     }
 }
 
-fn line_of(number: usize, answer: &Result<Reported, Problem>) -> String {
+fn answer_of(number: usize, answer: &Result<Reported, Problem>) -> Value {
     let (status, members) = match answer {
         Ok(reported) => (202, reported.document()),
         Err(told) => (told.kind.status(), told.members_of_document()),
@@ -278,5 +325,5 @@ fn line_of(number: usize, answer: &Result<Reported, Problem>) -> String {
     line.insert("line".to_owned(), json!(number));
     line.insert("status".to_owned(), json!(status));
     line.extend(members);
-    format!("{}\n", Value::Object(line))
+    Value::Object(line)
 }

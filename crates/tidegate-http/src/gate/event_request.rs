@@ -8,9 +8,30 @@ const MEMBERS: [&str; 7] = ["event", "orderId", "voucherId", "userId", "ref", "p
 const EXAMPLE: &str =
     "{\"event\": \"paid\", \"ref\": \"pay-8812\", \"voucherId\": \"7\", \"userId\": \"1001\"}";
 
+/// An event that is invalid, with the order that it names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadEvent {
+    /// The order of the event. None: the event names no order.
+    pub order: Option<OrderId>,
+    pub why: BadBody,
+}
+
 /// Parses an event from JSON. `order` is the order that the path names. Without it, the event must name its order.
-pub fn read(body: &[u8], order: Option<OrderId>) -> Result<Event, BadBody> {
-    let mut members = Members::read(body, EXAMPLE)?;
+pub fn read(body: &[u8], order: Option<OrderId>) -> Result<Event, BadEvent> {
+    event(Members::read(body, EXAMPLE), order)
+}
+
+/// Parses the events of a JSON array. Each of them must name its order. An event may be wrong by itself.
+///
+/// # Errors
+/// Fails if the body is no JSON array.
+pub fn read_all(body: &[u8]) -> Result<Vec<Result<Event, BadEvent>>, BadBody> {
+    let all = Members::read_all(body, EXAMPLE)?;
+    Ok(all.into_iter().map(|members| event(members, None)).collect())
+}
+
+fn event(members: Result<Members, BadBody>, order: Option<OrderId>) -> Result<Event, BadEvent> {
+    let mut members = members.map_err(|why| BadEvent { order, why })?;
     members.allow_only(&MEMBERS);
     members.must_have("event");
     let kind = members.text("event", kind);
@@ -39,12 +60,7 @@ pub fn read(body: &[u8], order: Option<OrderId>) -> Result<Event, BadBody> {
         }
         _ => None,
     };
-    members.end(event)
-}
-
-/// The order that an event names, also if the rest of the event is wrong.
-pub fn order_of(body: &[u8]) -> Option<OrderId> {
-    Members::read(body, EXAMPLE).ok()?.optional("orderId", OrderId::parse)
+    members.end(event).map_err(|why| BadEvent { order, why })
 }
 
 fn kind(word: &[u8]) -> Result<EventKind, String> {
@@ -65,7 +81,9 @@ mod tests {
 
     fn faults(body: &str) -> Vec<String> {
         match read(body.as_bytes(), OrderId::try_from(9).ok()) {
-            Err(BadBody::Faults(faults)) => faults.into_iter().map(|fault| fault.pointer).collect(),
+            Err(BadEvent { why: BadBody::Faults(faults), .. }) => {
+                faults.into_iter().map(|fault| fault.pointer).collect()
+            }
             other => panic!("{body}: {other:?}"),
         }
     }
@@ -91,7 +109,7 @@ mod tests {
         }
         let line = r#"{"event":"used","voucherId":"7","userId":"5"}"#;
         assert!(
-            matches!(read(line.as_bytes(), None), Err(BadBody::Faults(faults)) if faults[0].pointer == "/orderId")
+            matches!(read(line.as_bytes(), None), Err(BadEvent { why: BadBody::Faults(faults), order: None }) if faults[0].pointer == "/orderId")
         );
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{self, Deserialize, DeserializeOwned, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
 /// An error in one JSON value of the body of a request.
@@ -20,6 +20,13 @@ pub enum BadBody {
     NoJson(String),
     /// The body is JSON, but has these errors.
     Faults(Vec<Fault>),
+}
+
+impl BadBody {
+    /// The error of a body that is JSON, but no JSON of the right kind.
+    fn of_whole(detail: String) -> Self {
+        Self::Faults(vec![Fault { pointer: String::new(), detail }])
+    }
 }
 
 /// The largest number of unknown members that an answer names. It keeps the answer from being much larger than the
@@ -58,7 +65,7 @@ impl<'de> Visitor<'de> for BodyVisitor {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut parts: A) -> Result<Body, A::Error> {
         while parts.next_element::<Body>()?.is_some() {}
-        // No member of a request is an array, so its parts are not kept.
+        // No member of an object in a request is an array, so the parts of arrays are not kept.
         Ok(Body(Value::Array(Vec::new())))
     }
 
@@ -103,12 +110,27 @@ impl Members {
     /// # Errors
     /// Fails if the body is no JSON, or no object.
     pub fn read(body: &[u8], example: &str) -> Result<Self, BadBody> {
-        let value: Body = serde_json::from_slice(body).map_err(|error| BadBody::NoJson(error.to_string()))?;
-        let Body(Value::Object(members)) = value else {
-            let detail = format!("must be an object such as {example}");
-            return Err(BadBody::Faults(vec![Fault { pointer: String::new(), detail }]));
-        };
-        Ok(Self { members, faults: Vec::new() })
+        Self::of(read_json(body)?, example)
+    }
+
+    /// Reads the JSON objects of a JSON array. `example` shows a correct object. An object may be wrong by itself.
+    ///
+    /// # Errors
+    /// Fails if the body is no JSON, or no array.
+    pub fn read_all(body: &[u8], example: &str) -> Result<Vec<Result<Self, BadBody>>, BadBody> {
+        if !body.trim_ascii_start().starts_with(b"[") {
+            read_json::<Body>(body)?;
+            return Err(BadBody::of_whole(format!("must be an array of objects such as {example}")));
+        }
+        let parts: Vec<Body> = read_json(body)?;
+        Ok(parts.into_iter().map(|part| Self::of(part, example)).collect())
+    }
+
+    fn of(value: Body, example: &str) -> Result<Self, BadBody> {
+        match value {
+            Body(Value::Object(members)) => Ok(Self { members, faults: Vec::new() }),
+            Body(_) => Err(BadBody::of_whole(format!("must be an object such as {example}"))),
+        }
     }
 
     /// Records a fault for each member that is not one of `known`.
@@ -192,6 +214,10 @@ impl Members {
             _ => Err(BadBody::Faults(self.faults)),
         }
     }
+}
+
+fn read_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, BadBody> {
+    serde_json::from_slice(body).map_err(|error| BadBody::NoJson(error.to_string()))
 }
 
 /// A name as a part of a JSON pointer (RFC 6901), shortened.

@@ -19,7 +19,7 @@ use super::{
     body,
     caller::Caller,
     counters::GateCounters,
-    event_reports::{EventReports, Reported},
+    event_reports::{BatchFormat, EventBatch, EventReports, Reported},
     event_request,
     following::Following,
     headers::{attributes, parsed, preferred_wait, traceparent},
@@ -48,7 +48,6 @@ const BODY_BYTES: usize = 16 << 10;
 const EVENTS_BODY_BYTES: usize = 1 << 20;
 /// The outcome of a check if the order would be admitted.
 const WOULD_BE_ADMITTED: &str = "would_be_admitted";
-const JSON_LINES: &str = "application/jsonl";
 
 /// The time for which the gate reuses the last result of whether Redis answers.
 const READY_FRESH_FOR: Duration = Duration::from_secs(1);
@@ -164,7 +163,7 @@ impl GatePages {
                 Err(told) => problem(&told),
             },
             Route::PostEvents => match self.post_events(request, caller).await {
-                Ok(lines) => answer(StatusCode::OK, JSON_LINES, lines),
+                Ok((form, answers)) => answer(StatusCode::OK, form.content_type(), answers),
                 Err(told) => {
                     self.counters.event(Some(&told));
                     problem(&told)
@@ -206,19 +205,26 @@ impl GatePages {
         let wait = preferred_wait(request.headers());
         let traceparent = traceparent(request.headers());
         let body = body::read(request, &[JSON], BODY_BYTES, self.settings.read_within).await?;
-        let event = event_request::read(&body, Some(order))?;
+        let event = event_request::read(&body, Some(order)).map_err(|bad| bad.why)?;
         let generation = self.following.admitting()?;
         Ok((self.events.report(&generation, NewEvent { event, traceparent }, wait).await?, wait))
     }
 
-    async fn post_events(&self, request: Request<Incoming>, caller: &Caller) -> Result<String, Problem> {
+    async fn post_events(
+        &self,
+        request: Request<Incoming>,
+        caller: &Caller,
+    ) -> Result<(BatchFormat, String), Problem> {
         caller.must_be_application()?;
         let traceparent = traceparent(request.headers());
         let _permit = self.events.begin_batch()?;
-        let types = [JSON_LINES, "application/x-ndjson"];
+        let is_array = body::has_type(request.headers(), &[JSON]);
+        let form = if is_array { BatchFormat::Array } else { BatchFormat::Lines };
+        let types = [form.content_type(), "application/x-ndjson"];
         let body = body::read(request, &types, EVENTS_BODY_BYTES, self.settings.read_within).await?;
+        let events = EventBatch::read(&body, form)?;
         let generation = self.following.admitting()?;
-        self.events.report_lines(&generation, &body, (traceparent, &self.counters)).await
+        Ok((form, self.events.report_many(&generation, events, (traceparent, &self.counters)).await))
     }
 
     async fn results(&self, request: &Request<Incoming>, caller: &Caller) -> Result<Answer, Problem> {
