@@ -25,13 +25,13 @@ pub fn document(settings: &CallerSettings) -> String {
             add_problem(response, kind);
         }
     }
-    document["paths"]["/problems/{kind}"]["get"]["parameters"][0]["schema"] = json!({ "enum": slugs() });
+    document["paths"]["/problems/{kind}"]["get"]["parameters"][0]["schema"]["enum"] = slugs().into();
     let schemas = &mut document["components"]["schemas"];
     for (name, words) in enumerations() {
         schemas[name]["enum"] = words.into();
     }
     let types: Vec<String> = slugs().into_iter().map(|slug| format!("/problems/{slug}")).collect();
-    schemas["Problem"]["properties"]["type"]["enum"] = types.into();
+    schemas["ProblemType"]["enum"] = types.into();
     if settings.user_header.is_some() {
         // A listed proxy names the user.
         schemas["VoucherOrder"]["required"] = json!(["voucherId"]);
@@ -83,11 +83,15 @@ fn add_problem(response: &mut Value, kind: ProblemKind) {
     response["description"] = told.into();
     let content = &mut response["content"]["application/problem+json"]["schema"];
     if content.is_null() {
-        *content = json!({ "allOf": [
-            { "$ref": "#/components/schemas/Problem" }, { "properties": { "type": { "enum": [] } } }
-        ] });
+        // A condition beside the reference restricts the types. Code generators ignore conditions, so that they make one
+        // class of all problems.
+        *content = json!({
+            "$ref": "#/components/schemas/Problem",
+            "if": { "required": ["type"] },
+            "then": { "properties": { "type": { "enum": [] } } },
+        });
     }
-    if let Some(types) = content["allOf"][1]["properties"]["type"]["enum"].as_array_mut() {
+    if let Some(types) = content["then"]["properties"]["type"]["enum"].as_array_mut() {
         types.push(format!("/problems/{}", kind.slug()).into());
     }
     if kind.has_retry_after() {
@@ -97,7 +101,7 @@ fn add_problem(response: &mut Value, kind: ProblemKind) {
     }
     if kind == ProblemKind::NoToken {
         response["headers"]["WWW-Authenticate"] =
-            json!({ "required": true, "schema": { "const": "Bearer" } });
+            json!({ "required": true, "schema": { "type": "string", "const": "Bearer" } });
     }
 }
 
@@ -149,7 +153,7 @@ mod tests {
         let mut described = BTreeSet::new();
         for responses in responses_of(&mut document) {
             for (status, answer) in responses {
-                let types = &answer["content"]["application/problem+json"]["schema"]["allOf"][1];
+                let types = &answer["content"]["application/problem+json"]["schema"]["then"];
                 let types = types["properties"]["type"]["enum"].as_array().into_iter().flatten();
                 described.extend(types.map(|kind| (status.clone(), kind.as_str().unwrap().to_owned())));
             }
