@@ -66,8 +66,19 @@ fuzz-gate: servers
     cargo test {{ everything }} --no-run
     {{ scripts }}/fuzz-gate.sh {{ justfile_directory() / "target/debug" }}
 
+# Generate clients from the gate's openapi.json (Python, TypeScript, Java, Go), without a warning; two of them buy, pay and refund
+clients: servers
+    cargo test {{ everything }} --no-run
+    {{ scripts }}/generated-clients.sh {{ justfile_directory() / "target/debug" }}
+
+# The part of `just clients` that CI runs: the clients that sell
+[private]
+clients-sample: servers
+    cargo test {{ everything }} --no-run
+    {{ scripts }}/generated-clients.sh {{ justfile_directory() / "target/debug" }} python typescript
+
 # Run everything that CI runs
-ci: fmt-check lint lint-prose doc deny check-book test fuzz-gate matrix-sample clusters-sample
+ci: fmt-check lint lint-prose doc deny check-book test fuzz-gate clients-sample matrix-sample clusters-sample
 
 # Format the code
 fmt:
