@@ -9,6 +9,7 @@ use std::{
 };
 
 use futures_util::future::join_all;
+use hyper::HeaderMap;
 use serde_json::{Map, Value, json};
 use tidegate_operations::order_progress::OrderProgress;
 use tidegate_orders::{
@@ -20,6 +21,7 @@ use tidegate_stream::EntryId;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::{
+    body,
     counters::GateCounters,
     event_request::{self, BadEvent},
     following::Generation,
@@ -238,6 +240,11 @@ pub enum BatchFormat {
 }
 
 impl BatchFormat {
+    /// The format of a request with these headers.
+    pub fn of(headers: &HeaderMap) -> Self {
+        if body::has_type(headers, &[JSON]) { Self::Array } else { Self::Lines }
+    }
+
     /// The content type of answers in this form.
     pub const fn content_type(self) -> &'static str {
         match self {

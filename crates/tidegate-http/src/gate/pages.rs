@@ -162,13 +162,10 @@ impl GatePages {
                 Ok(()) => json_page(&json!({ "outcome": WOULD_BE_ADMITTED })),
                 Err(told) => problem(&told),
             },
-            Route::PostEvents => match self.post_events(request, caller).await {
-                Ok((form, answers)) => answer(StatusCode::OK, form.content_type(), answers),
-                Err(told) => {
-                    self.counters.event(Some(&told));
-                    problem(&told)
-                }
-            },
+            Route::PostEvents => self.post_events(request, caller).await.unwrap_or_else(|told| {
+                self.counters.event(Some(&told));
+                problem(&told)
+            }),
             route => self.look(route, &request, caller).await.unwrap_or_else(|told| problem(&told)),
         }
     }
@@ -210,21 +207,17 @@ impl GatePages {
         Ok((self.events.report(&generation, NewEvent { event, traceparent }, wait).await?, wait))
     }
 
-    async fn post_events(
-        &self,
-        request: Request<Incoming>,
-        caller: &Caller,
-    ) -> Result<(BatchFormat, String), Problem> {
+    async fn post_events(&self, request: Request<Incoming>, caller: &Caller) -> Result<Answer, Problem> {
         caller.must_be_application()?;
         let traceparent = traceparent(request.headers());
         let _permit = self.events.begin_batch()?;
-        let is_array = body::has_type(request.headers(), &[JSON]);
-        let form = if is_array { BatchFormat::Array } else { BatchFormat::Lines };
+        let form = BatchFormat::of(request.headers());
         let types = [form.content_type(), "application/x-ndjson"];
         let body = body::read(request, &types, EVENTS_BODY_BYTES, self.settings.read_within).await?;
         let events = EventBatch::read(&body, form)?;
         let generation = self.following.admitting()?;
-        Ok((form, self.events.report_many(&generation, events, (traceparent, &self.counters)).await))
+        let answers = self.events.report_many(&generation, events, (traceparent, &self.counters)).await;
+        Ok(answer(StatusCode::OK, form.content_type(), answers))
     }
 
     async fn results(&self, request: &Request<Incoming>, caller: &Caller) -> Result<Answer, Problem> {
