@@ -51,7 +51,8 @@ pub enum Denied {
 #[derive(Debug)]
 pub struct Tokens {
     settings: TokenSettings,
-    /// Whether clients need a token. Once there was a token, an empty list lets nobody in.
+    /// Whether clients need a token. After this process has had a token, it refuses all clients if the list becomes
+    /// empty.
     is_needed: AtomicBool,
     current: RwLock<Arc<[Token]>>,
     /// The tokens of the last read. An editor may be writing the file, so a list counts only after two equal reads.

@@ -1,7 +1,7 @@
 //! The reports of events, such as payments: one event in a request, or up to a thousand events.
 //!
-//! An event is accepted when Redis has its entry. A worker decides later what the event changes, so an event for an order
-//! that nobody knows is accepted, too: a payment always gets a home.
+//! An event is accepted when Redis has its entry. A worker decides later what the event changes. So an event for an
+//! unknown order is accepted, too: a worker then records that a payment must be refunded.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
