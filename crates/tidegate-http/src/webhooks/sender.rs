@@ -157,7 +157,7 @@ impl Sender {
             tokio::select! {
                 _ = checks.tick() => {}
                 () = lease.lost().cancelled() => {
-                    tracing::info!("another worker sends the results of the webhook now");
+                    tracing::info!("this worker has lost the lease of the webhook, and stops sending its results");
                     ended.cancel();
                 }
                 () = ended.cancelled() => {}

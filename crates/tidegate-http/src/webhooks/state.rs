@@ -93,7 +93,7 @@ impl WebhookState {
         self.retries.load(Relaxed)
     }
 
-    /// Whether this worker sends the results of the webhook now. In a fleet, one worker does for each partition.
+    /// Whether this worker sends the results of the webhook now. In a fleet, one worker sends for each partition.
     #[must_use]
     pub fn is_sender(&self) -> bool {
         self.is_sender.load(Relaxed)

@@ -69,7 +69,9 @@ impl WebhookFilter {
     /// If a word is unknown, or if `published` says that workers do not publish such results. The text says which.
     pub fn parse<T: AsRef<str>>(words: &[T], published: Published) -> Result<Self, String> {
         if published == Published::None {
-            return Err("gets nothing, because results.publish is none".to_owned());
+            return Err("selects nothing, because results.publish is none: set results.publish to \"exceptions\", or \
+                        remove the webhook"
+                .to_owned());
         }
         let word = |text: &T| {
             let text = text.as_ref();
@@ -84,7 +86,8 @@ impl WebhookFilter {
                 return Ok(state.word());
             }
             Err(format!(
-                "has {state}, which workers do not publish: set results.publish to \"all\", or remove it"
+                "has {state}, which workers do not publish: set results.publish to \"all\", or remove \
+                 {state} from `kinds`"
             ))
         };
         Ok(Self { words: words.iter().map(word).collect::<Result<_, _>>()? })

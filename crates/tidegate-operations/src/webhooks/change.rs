@@ -28,7 +28,7 @@ pub enum WebhookAction {
     Pause,
     /// Workers send results to the webhook again.
     Resume,
-    /// Workers send all results from this entry of the results stream on again.
+    /// Workers send all results again, beginning with this entry of the results stream.
     Resend {
         /// The lowest entry id of a result that is sent again.
         from: EntryId,

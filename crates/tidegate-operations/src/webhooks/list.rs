@@ -36,9 +36,9 @@ pub struct WebhookBacklog {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WebhookStatus {
-    /// The receiver accepted the last result, or there was no result yet.
+    /// No result waits for a retry.
     Sending,
-    /// The receiver did not accept the last result, and workers send it again.
+    /// Results wait for a retry, because the receiver did not accept them.
     Retrying,
     /// An operator, or an answer of the receiver, has paused the webhook.
     Paused,

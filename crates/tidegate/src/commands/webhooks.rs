@@ -27,12 +27,12 @@ Examples:
   tidegate webhooks --resend shop --from -2h --dry-run
   tidegate webhooks --remove old-shop --yes --json
 
-Without a flag, the command shows the webhooks of the configuration: what they do, the results that they have not sent,
-and the last error of their receivers. `lost` counts results that workers deleted before they were sent
-(results.keep_ms, results.keep_bytes).
+Without a flag, the command shows the webhooks of the configuration, and removed webhooks that are left in Redis: the
+state, the number of results that are not sent, and the last error. `lost` is the number of results that workers deleted
+(results.keep_ms, results.keep_bytes) before the webhook had sent or read them.
 
---resend makes the webhook read all results from this time on again. Results that the receiver already has come again
-with the same webhook-id. --remove deletes what a webhook left in Redis that the configuration does not have any more.
+--resend sends all results since the time --from again. The receiver gets them with the same webhook-id as before.
+--remove deletes the consumer group and the notes of a webhook that you removed from the configuration.
 docs/webhooks.md describes webhooks.";
 
 /// The arguments of `tidegate webhooks`.
@@ -42,10 +42,10 @@ pub struct WebhooksArgs {
     /// Stop sending results to this webhook, until it is resumed
     #[arg(long, value_name = "NAME", group = "action")]
     pause: Option<String>,
-    /// Send results to this webhook again
+    /// End the pause of this webhook
     #[arg(long, value_name = "NAME", group = "action")]
     resume: Option<String>,
-    /// Send the results from --from on to this webhook again
+    /// Send the results since the time --from to this webhook again
     #[arg(long, value_name = "NAME", group = "action", requires = "from")]
     resend: Option<String>,
     /// Delete the consumer group and the notes of a webhook that is not configured any more
@@ -164,7 +164,9 @@ impl PlanText for WebhookChangePlan {
         match (action, self.is_done) {
             (WebhookAction::Pause, false) => format!("webhook {name}: workers would send no more results"),
             (WebhookAction::Pause, true) => format!("webhook {name}: is already paused"),
-            (WebhookAction::Resume, false) => format!("webhook {name}: workers would send results again"),
+            (WebhookAction::Resume, false) => {
+                format!("webhook {name}: workers would continue to send results")
+            }
             (WebhookAction::Resume, true) => format!("webhook {name}: is not paused"),
             (WebhookAction::Resend { .. }, true) => {
                 format!(
@@ -172,7 +174,8 @@ impl PlanText for WebhookChangePlan {
                 )
             }
             (WebhookAction::Resend { .. }, false) => format!(
-                "webhook {name}: workers would send up to {} again, with the same webhook-id as before",
+                "webhook {name}: workers would send results again, with the same webhook-id as before \
+                 ({} of all kinds; the count ends at 10,000)",
                 counted(self.results, "result")
             ),
             (WebhookAction::Remove, _) => format!(
@@ -188,7 +191,7 @@ impl ReportText for WebhookChangeReport {
         let Self { name, action, is_changed } = self;
         let done = match (action, is_changed) {
             (_, false) => "nothing was changed",
-            (WebhookAction::Pause, true) => "is paused; workers stop to send within a second",
+            (WebhookAction::Pause, true) => "is paused; workers begin no new request after a second",
             (WebhookAction::Resume, true) => "is not paused any more",
             (WebhookAction::Resend { .. }, true) => "workers send the results again",
             (WebhookAction::Remove, true) => "its consumer group is deleted",
