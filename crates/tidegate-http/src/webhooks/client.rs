@@ -69,8 +69,8 @@ pub fn tls_config() -> Arc<ClientConfig> {
     let (added, _unreadable) = roots.add_parsable_certificates(found.certs);
     if added == 0 {
         tracing::warn!(
-            "this system has no certificate authorities: webhooks with https:// fail until you install the package \
-             ca-certificates, or set SSL_CERT_FILE"
+            "this system has no certificate authorities, so webhooks with https:// fail: install the package \
+             ca-certificates or set SSL_CERT_FILE, and restart the worker"
         );
     }
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));

@@ -63,7 +63,7 @@ pub struct TopArgs {
     /// The time between two readings: 200ms to 1h
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_every)]
     every: Duration,
-    /// A file with a token of the worker that has the scope `read`, unless the worker needs no token
+    /// A file with a token that the worker accepts, with the scope `read`; omit this if the worker has no tokens
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
 }

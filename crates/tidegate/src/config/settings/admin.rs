@@ -23,8 +23,9 @@ fn listen(reader: &mut SettingsReader<'_>, tokens: &TokenSettings) -> Option<Soc
     if !address.ip().to_canonical().is_loopback() && !tokens.has(TokenScope::Read) {
         reader.wrong(
             "admin.listen",
-            "is not a loopback address, so clients need a secret: add a token with the scope `read` to [[tokens]] \
-             (TIDEGATE_TOKENS), for example the output of `openssl rand -hex 32`; or set this to an address on 127.0.0.1, or to off",
+            "is not a loopback address, so clients need a token: create one with `openssl rand -hex 32`, and add its \
+             SHA-256 digest to [[tokens]] (TIDEGATE_TOKENS) with the scope `read`; or set this to an address on \
+             127.0.0.1, or to off",
         );
     }
     Some(address)

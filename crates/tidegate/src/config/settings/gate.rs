@@ -47,8 +47,8 @@ fn listen(reader: &mut SettingsReader<'_>, knows_callers: bool) -> SocketAddr {
     if !listen.ip().to_canonical().is_loopback() && !knows_callers {
         reader.wrong(
             "gate.listen",
-            "is not a loopback address, so clients need a secret: add a token with the scope `order` to [[tokens]] \
-             (TIDEGATE_TOKENS), or set gate.tls_client_ca; or listen on 127.0.0.1",
+            "is not a loopback address, so clients need a token or a certificate: add the SHA-256 digest of a token \
+             to [[tokens]] (TIDEGATE_TOKENS) with the scope `order`, or set gate.tls_client_ca; or listen on 127.0.0.1",
         );
     }
     listen
