@@ -69,13 +69,13 @@ catalog! {
     WEBHOOK_RETRIES: Counter "tidegate_webhook_retries_total" ["webhook"]
         "Attempts to send a result that the receiver had not accepted before."
     WEBHOOK_SENDER: Gauge "tidegate_webhook_sender" ["webhook"]
-        "1 if this worker sends the results of the webhook. In a fleet, one worker does for each partition."
+        "1 if this worker sends the results of the webhook. In a fleet, one worker sends for each partition."
     WEBHOOK_PENDING: Gauge "tidegate_webhook_pending" ["webhook"]
         "Results that the webhook has read from Redis and not sent. No more are read at 1000."
     WEBHOOK_OLDEST: Gauge "tidegate_webhook_oldest_unsent_seconds" ["webhook"]
         "Age of the oldest result that the webhook has not sent. 0 if all results were sent."
     WEBHOOK_LOST: Counter "tidegate_webhook_lost_total" ["webhook"]
-        "Results that were deleted before the webhook had sent them. Redis counts, so all workers show the same number."
+        "Results of all kinds that were deleted before the webhook had sent or read them. All workers show the same number: use max(), not sum()."
     WEBHOOK_PAUSED: Gauge "tidegate_webhook_paused" ["webhook"]
         "1 while the webhook is paused, by an operator or because its receiver answered 410."
     ENTRIES_ACKNOWLEDGED: Counter "tidegate_entries_acknowledged_total" []
