@@ -12,6 +12,7 @@ mod refusals;
 mod regions;
 mod results;
 mod rights;
+mod shop;
 mod sold_out;
 mod stopping;
 mod tls;
