@@ -74,12 +74,12 @@ impl Fleet {
     }
 
     pub fn start(&mut self, name: &str) -> Result<()> {
-        self.start_as("worker", name)
+        self.start_as("worker", name, &[])
     }
 
-    /// Starts a gate, and returns its address.
-    pub async fn start_gate(&mut self, name: &str) -> Result<SocketAddr> {
-        self.start_as("gate", name)?;
+    /// Starts a gate with these settings, and returns its address.
+    pub async fn start_gate(&mut self, name: &str, settings: &[(&str, &str)]) -> Result<SocketAddr> {
+        self.start_as("gate", name, settings)?;
         let (log, began) = (self.log_of(name), Instant::now());
         loop {
             let said = std::fs::read_to_string(&log)?;
@@ -96,10 +96,10 @@ impl Fleet {
         self.logs.path().join(format!("{name}.log"))
     }
 
-    fn start_as(&mut self, service: &str, name: &str) -> Result<()> {
+    fn start_as(&mut self, service: &str, name: &str, settings: &[(&str, &str)]) -> Result<()> {
         let log = File::create(self.log_of(name))?;
         let mut command = self.command(&[service]);
-        command.envs(SETTINGS).env("TIDEGATE_WORKER_NAME", name);
+        command.envs(SETTINGS).env("TIDEGATE_WORKER_NAME", name).envs(settings.iter().copied());
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn()?;
         self.workers.insert(name.to_owned(), child);
         Ok(())
