@@ -77,6 +77,12 @@ clients-sample: servers
     cargo test {{ everything }} --no-run
     {{ scripts }}/generated-clients.sh {{ justfile_directory() / "target/debug" }} python typescript
 
+# Sell through examples/shop to 5 pages in Chromium and 45 callers, while workers and the gate are killed: about a minute
+shop-drill: servers
+    cargo build {{ everything }} --bins
+    @if command -v python3 >/dev/null; then python3 examples/shop/drill/drill.py target/debug; else \
+        echo "python3 is not here, so the shop is not run: apt-get install python3" >&2; fi
+
 # Run everything that CI runs
 ci: fmt-check lint lint-prose doc deny check-book test fuzz-gate clients-sample matrix-sample clusters-sample
 
