@@ -78,9 +78,12 @@ clients-sample: servers
     {{ scripts }}/generated-clients.sh {{ justfile_directory() / "target/debug" }} python typescript
 
 # Sell through examples/shop to 5 pages in Chromium and 45 callers, while workers and the gate are killed: about a minute
+
+# Sell through examples/shop to 5 pages in Chromium and 45 callers, without and with webhooks, while workers and the gate are killed: a minute
 shop-drill: servers
     cargo build {{ everything }} --bins
-    @if command -v python3 >/dev/null; then python3 examples/shop/drill/drill.py target/debug; else \
+    @if command -v python3 >/dev/null; then \
+        for mode in "" --webhooks; do python3 examples/shop/drill/drill.py target/debug $mode; done; else \
         echo "python3 is not here, so the shop is not run: apt-get install python3" >&2; fi
 
 # Run everything that CI runs

@@ -99,10 +99,10 @@ impl Demo {
         println!("Opening the sale of {} vouchers", self.vouchers);
         fleet.tidegate(&["migrate"])?;
         let gates = self.load(&mut fleet, &market).await?;
+        let shop = if self.shop { Some(Shop::open(&mut fleet).await?) } else { None };
         for name in ["worker-1", "worker-2", "worker-3"] {
             fleet.start(name)?;
         }
-        let shop = if self.shop { Some(Shop::open(&mut fleet).await?) } else { None };
 
         let (admitted, owners) = unbounded_channel();
         let rush = self.rush(&market, gates, admitted);
@@ -161,7 +161,7 @@ impl Demo {
             fleet.tidegate(&[&["limit", "set", "--campaign", "1", "--yes"][..], &limit].concat())?;
         }
         println!("  three regions; three people share each phone, which may have {phones} orders");
-        Ok(vec![fleet.start_gate("gate-1", &[]).await?, fleet.start_gate("gate-2", &[]).await?])
+        Ok(vec![fleet.start_gate("gate-1").await?, fleet.start_gate("gate-2").await?])
     }
 
     fn rush(

@@ -34,14 +34,14 @@ const GATE_STARTS_WITHIN: Duration = Duration::from_secs(10);
 
 pub struct Fleet {
     program: PathBuf,
-    settings: [(&'static str, String); 3],
+    settings: Vec<(&'static str, String)>,
     workers: BTreeMap<String, Child>,
     logs: TempDir,
 }
 
 impl Fleet {
     pub fn new(program: PathBuf, redis: &str, mysql: &str, tags: &[String]) -> Result<Self> {
-        let settings = [
+        let settings = vec![
             ("TIDEGATE_REDIS_URL", redis.to_owned()),
             ("TIDEGATE_MYSQL_URL", mysql.to_owned()),
             ("TIDEGATE_STREAM_PARTITIONS", tags.join(",")),
@@ -52,6 +52,11 @@ impl Fleet {
             workers: BTreeMap::new(),
             logs: TempDir::with_prefix("tidegate-demo-")?,
         })
+    }
+
+    /// Sets a variable of all processes that start from now on.
+    pub fn set(&mut self, name: &'static str, value: String) {
+        self.settings.push((name, value));
     }
 
     /// Runs the program to its end; it must succeed.
@@ -74,12 +79,12 @@ impl Fleet {
     }
 
     pub fn start(&mut self, name: &str) -> Result<()> {
-        self.start_as("worker", name, &[])
+        self.start_as("worker", name)
     }
 
-    /// Starts a gate with these settings, and returns its address.
-    pub async fn start_gate(&mut self, name: &str, settings: &[(&str, &str)]) -> Result<SocketAddr> {
-        self.start_as("gate", name, settings)?;
+    /// Starts a gate, and returns its address.
+    pub async fn start_gate(&mut self, name: &str) -> Result<SocketAddr> {
+        self.start_as("gate", name)?;
         let (log, began) = (self.log_of(name), Instant::now());
         loop {
             let said = std::fs::read_to_string(&log)?;
@@ -96,10 +101,10 @@ impl Fleet {
         self.logs.path().join(format!("{name}.log"))
     }
 
-    fn start_as(&mut self, service: &str, name: &str, settings: &[(&str, &str)]) -> Result<()> {
+    fn start_as(&mut self, service: &str, name: &str) -> Result<()> {
         let log = File::create(self.log_of(name))?;
         let mut command = self.command(&[service]);
-        command.envs(SETTINGS).env("TIDEGATE_WORKER_NAME", name).envs(settings.iter().copied());
+        command.envs(SETTINGS).env("TIDEGATE_WORKER_NAME", name);
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn()?;
         self.workers.insert(name.to_owned(), child);
         Ok(())

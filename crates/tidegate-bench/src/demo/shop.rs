@@ -21,8 +21,7 @@ const SHOP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/shop/sho
 /// The process of the shop.
 pub struct Shop {
     child: Child,
-    /// The line in which the shop names its address.
-    opening: String,
+    url: String,
 }
 
 impl Shop {
@@ -35,34 +34,39 @@ impl Shop {
         Ok(())
     }
 
-    /// Puts the voucher on sale, and starts a gate and the shop.
+    /// Puts the voucher on sale, and starts a gate and the shop. Workers that start later send their results to the
+    /// shop.
     pub async fn open(fleet: &mut Fleet) -> Result<Self> {
         let voucher = SHOP_VOUCHER.to_string();
         let load = ["voucher", "load", "--voucher", &voucher, "--stock", STOCK, "--pay-within", PAY_WITHIN];
         fleet.tidegate(&load)?;
-        let token = hex(&rand::rng().random::<[u8; 32]>());
-        let tokens = format!("shop:order+event:{}", hex(&Sha256::digest(&token)));
-        let gate = fleet.start_gate("gate", &[("TIDEGATE_TOKENS", &tokens)]).await?;
-        let gate = format!("http://{gate}");
+        let (token, secret) = (random_digits(), format!("whsec_{}", random_digits()));
+        let digest = hex(&Sha256::digest(&token));
+        fleet.set("TIDEGATE_TOKENS", format!("shop:order+event:{digest}"));
+        let gate = format!("http://{}", fleet.start_gate("gate").await?);
         let mut child = Command::new("python3")
             .arg(SHOP)
             .envs([("SHOP_GATE", &gate), ("SHOP_TOKEN", &token), ("SHOP_VOUCHER", &voucher)])
-            .env("SHOP_LISTEN", "127.0.0.1:0")
+            .envs([("SHOP_LISTEN", "127.0.0.1:0"), ("SHOP_WEBHOOK_SECRET", &secret)])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()
             .context("Failed to start the shop")?;
         let mut opening = String::new();
-        BufReader::new(child.stdout.take().context("It has an output")?).read_line(&mut opening)?;
-        let shop = Self { child, opening: opening.trim().to_owned() };
-        ensure!(!shop.opening.is_empty(), "The shop did not open (see above)");
-        println!("  {}", shop.opening);
+        let output = child.stdout.take().context("The shop has an output")?;
+        BufReader::new(output).read_line(&mut opening)?;
+        let url = opening.split_whitespace().last().unwrap_or_default().to_owned();
+        let shop = Self { child, url };
+        ensure!(!shop.url.is_empty(), "The shop did not open (see above)");
+        let file = fleet.file("webhook-secret", &secret)?;
+        fleet.set("TIDEGATE_WEBHOOKS", format!("shop:{file}:{}/hooks", shop.url));
+        println!("  a web shop is open, too: {}", shop.url);
         Ok(shop)
     }
 
     /// Serves visitors until Ctrl-C.
     pub async fn serve(self) -> Result<()> {
-        println!("\n{} (Ctrl-C closes it)", self.opening);
+        println!("\nThe shop stays open: {} (Ctrl-C closes it)", self.url);
         Ok(tokio::signal::ctrl_c().await?)
     }
 }
@@ -72,6 +76,11 @@ impl Drop for Shop {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Digits that are base64, too.
+fn random_digits() -> String {
+    hex(&rand::rng().random::<[u8; 32]>())
 }
 
 fn hex(bytes: &[u8]) -> String {
