@@ -8,7 +8,7 @@ use tidegate_lab::spawn_with_owner;
 
 use super::{Answer, address_of, ask};
 use crate::{
-    fixture::{Fixture, tokens::token_entry, until},
+    fixture::{Fixture, tokens::token_entry, until, webhooks::WEBHOOK_SECRET},
     order_event::operator,
 };
 
@@ -67,7 +67,7 @@ async fn the_shop_sells_and_refunds_over_http_only_and_no_browser_chooses_its_us
     let mut shop_process = spawn_with_owner("python3", |command| {
         command.arg(PROGRAM).stdout(File::create(&log).expect("a log"));
         command.envs([("SHOP_GATE", gate_url.as_str()), ("SHOP_TOKEN", TOKEN), ("SHOP_VOUCHER", "7")]);
-        command.env("SHOP_LISTEN", "127.0.0.1:0").env_remove("SHOP_WEBHOOK_SECRET");
+        command.envs([("SHOP_LISTEN", "127.0.0.1:0"), ("SHOP_WEBHOOK_SECRET", WEBHOOK_SECRET)]);
     })
     .expect("the shop starts");
     let opening = || std::fs::read_to_string(&log).expect("a log");
@@ -82,7 +82,8 @@ async fn the_shop_sells_and_refunds_over_http_only_and_no_browser_chooses_its_us
     assert_eq!(second.post("/orders").await.body["type"], "/problems/sold-out");
     assert_eq!(second.get("/voucher").await.body["state"], "sold_out");
     first.until_state("waiting").await;
-    let worker = fixture.worker("w").start();
+    let hooks = fixture.webhooks(&[("shop", &format!("http://{shop}/hooks"))]);
+    let worker = fixture.worker("w").set("WEBHOOKS", hooks).start();
     first.until_state("confirmed").await;
 
     let forged = Visitor { shop, cookie: first.cookie.replace('.', "0.") };
@@ -91,16 +92,30 @@ async fn the_shop_sells_and_refunds_over_http_only_and_no_browser_chooses_its_us
         assert_eq!(second.post(&path).await.status, 404, "{path} of another user's order");
     }
     assert_eq!(second.get(&format!("/orders/{order}/events")).await.status, 404);
-    assert_eq!(first.post("/hooks").await.status, 404, "without a secret, results come from the gate only");
+    assert_eq!(first.post("/hooks").await.status, 404, "a result without a signature");
 
     let paid = first.post(&format!("/orders/{order}/pay")).await;
     assert_eq!((paid.status, &paid.body["outcome"]), (200, &json!("applied")), "{:#}", paid.body);
     first.until_state("paid").await;
     let refunded = first.post(&format!("/orders/{order}/refund")).await;
     assert_eq!(refunded.body["outcome"], "applied", "{:#}", refunded.body);
-    let events = first.get(&format!("/orders/{order}/events")).await.text;
-    assert!(events.contains("\"state\":\"refunded\""), "{events}");
+    first.until_state("refunded").await;
     until("the unit is on sale again", || async { second.post("/orders").await.status == 202 }).await;
+
+    let user = first.cookie["user=".len()..].split('.').next().expect("a user");
+    let late = json!({ "event": "paid", "voucherId": "7", "userId": user, "ref": "by-bank" }).to_string();
+    let bearer = format!("Bearer {TOKEN}");
+    let headers = [("Content-Type", "application/json"), ("Authorization", bearer.as_str())];
+    let gate_address = address_of(&gate).await;
+    ask(gate_address, Method::POST, &format!("/orders/{order}/events"), &headers, &late).await;
+    until("a webhook makes the shop refund a payment that only the gate knew", || async {
+        let shown = first.get("/orders").await.body["orders"][0].clone();
+        let refunded =
+            |event: &serde_json::Value| event["payment"] == "by-bank" && event["outcome"] == "applied";
+        shown["refundsDue"] == json!([])
+            && shown["events"].as_array().is_some_and(|it| it.iter().any(refunded))
+    })
+    .await;
 
     fixture.settled().await;
     fixture.judge().await;
