@@ -78,8 +78,8 @@ impl<K: Eq + Hash, T: Send + Sync + 'static> CachedByKey<K, T> {
         }
     }
 
-    /// The cache of a key. None: there is no room for another cache. What is fresh or being queried stays, so that nobody
-    /// can push out the voucher of a sale.
+    /// The cache of a key. None: there is no room for another cache. Caches with a fresh result or a running query stay,
+    /// so that no client can push out the voucher of a sale.
     fn cache_of(&self, key: K) -> Option<Arc<Cached<T>>> {
         let mut caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
         if caches.len() >= self.most && !caches.contains_key(&key) {

@@ -6,6 +6,7 @@ use std::{
     convert::Infallible,
     fs,
     future::pending,
+    io::Read,
     mem,
     sync::{
         Arc, Mutex, PoisonError, RwLock,
@@ -29,6 +30,9 @@ use crate::settings::{DigestSource, TokenDigest, TokenEntry, TokenScope, TokenSe
 
 /// The pause between two reads of the configuration file and of the files with digests.
 const REREAD_EVERY: Duration = Duration::from_secs(1);
+
+/// The largest part of a file with a digest that is read, in bytes.
+const MOST_DIGEST_BYTES: u64 = 4096;
 
 /// A token that works now.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -171,7 +175,10 @@ impl Token {
             DigestSource::Given(digest) => digest,
             DigestSource::File(path) => {
                 let read = || {
-                    let text = fs::read_to_string(&path)?;
+                    // Reading a pipe or a device might never end.
+                    anyhow::ensure!(fs::metadata(&path)?.is_file(), "it is no regular file");
+                    let mut text = String::new();
+                    fs::File::open(&path)?.take(MOST_DIGEST_BYTES).read_to_string(&mut text)?;
                     text.parse().map_err(|why: &str| anyhow::anyhow!(why))
                 };
                 read().with_context(|| {

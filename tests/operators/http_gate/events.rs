@@ -55,6 +55,7 @@ async fn a_payment_is_told_what_became_of_it_and_the_same_again_is_told_the_same
     for _ in 0..2 {
         let again = report(address, &order, &[WAIT], &event("paid", "p-1", 1)).await;
         assert_eq!(told(&again), (200, "applied", ""), "{:#}", again.body);
+        assert_eq!(again.body["state"], "paid");
         assert_eq!(again.headers["preference-applied"], "wait=20");
     }
     let second = report(address, &order, &[WAIT], &event("paid", "p-2", 1)).await;

@@ -199,7 +199,7 @@ async fn a_reader_that_follows_the_documents_loses_no_refund_in_whatever_order_r
                 // A reader whose results were deleted says so, and reads the rest.
                 put(&fixture, delivery).await;
                 let lost = run(&over_http, &[&url], &database);
-                assert!(lost.contains("look up the orders"), "{lost}");
+                assert!(lost.contains("ask for the state of your open orders"), "{lost}");
                 assert_eq!(stored(&database), shop);
             }
         }

@@ -1,4 +1,4 @@
-//! What a buyer may know about a voucher or a campaign: the state of its sale, the units left, the limits, and the wait.
+//! The offers of vouchers and campaigns for buyers: the state of the sale, the units left, the limits, and the wait.
 //!
 //! However many callers ask, Redis is asked about a voucher at most once in the time `gate.sold_out_ms`.
 

@@ -60,6 +60,9 @@ impl ResultEvents {
         }
         let heartbeat_at = StreamEnd::next_heartbeat();
         loop {
+            if self.end.access.is_cancelled() || self.end.at <= Instant::now() {
+                return Some(self.after(IdleEnd::Over("come again")));
+            }
             self.sent = self.follow.cursor().clone();
             match self.follow.pass(PIECE, PIECE_BYTES).await {
                 ResultsPass::Results(taken) => return Some(self.events(&taken)),

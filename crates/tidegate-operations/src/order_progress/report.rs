@@ -130,7 +130,7 @@ impl OrderProgress {
 
     /// Returns the outcome of the event that this entry brought, as its sender is told. None: no worker has recorded the
     /// event yet. If the event repeats an earlier one with the same `ref`, the outcome is that of the earlier event,
-    /// but a payment that was refunded since is `unchanged`: nobody must refund it twice.
+    /// but a payment that was refunded since is `unchanged`, so that it is not refunded twice.
     #[must_use]
     pub fn outcome_of(&self, entry: EntryId) -> Option<EventOutcome> {
         let event = self.events.iter().find(|event| event.entry == entry)?;

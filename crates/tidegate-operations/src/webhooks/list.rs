@@ -32,7 +32,7 @@ pub struct WebhookBacklog {
     pub has_group: bool,
 }
 
-/// What a webhook does now.
+/// The present activity of a webhook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WebhookStatus {
@@ -72,7 +72,7 @@ pub struct WebhookView {
     pub url: Option<String>,
     /// The states and kinds of the results that the webhook gets; empty: all results.
     pub kinds: Vec<&'static str>,
-    /// What the webhook does now.
+    /// The present activity of the webhook.
     pub state: WebhookStatus,
     /// The results that were not sent, and the notes about the webhook.
     #[serde(flatten)]
@@ -115,7 +115,7 @@ impl WebhookBacklog {
         })
     }
 
-    /// What the webhook does now, if the configuration has it.
+    /// The present activity of the webhook, if the configuration has it.
     #[must_use]
     pub fn state(&self) -> WebhookStatus {
         if self.pause.is_some() {

@@ -41,7 +41,7 @@ struct Refused {
     /// The time at which the request was sent: Redis may have read the stock at that time.
     asked_at: Instant,
     quantity: Quantity,
-    /// The units that were left. `None`: nobody has looked yet.
+    /// The units that were left. `None`: they were not counted yet.
     left: Option<u64>,
 }
 
@@ -54,8 +54,8 @@ impl SoldOut {
     }
 
     /// The units that were left when a request for at most the given number of units was refused a short time ago. `None`
-    /// if no such request was refused, if units of the voucher have returned since, or if nobody has counted what is
-    /// left.
+    /// if no such request was refused, if units of the voucher have returned since, or if the units that are left were
+    /// not counted.
     #[must_use]
     pub fn left(&self, voucher: VoucherId, quantity: Quantity) -> Option<u64> {
         let refused = self.vouchers().by_id.get(&voucher)?.refused?;

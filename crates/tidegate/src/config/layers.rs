@@ -192,7 +192,10 @@ impl Layers {
                 self.report(&source, format!("is no setting{hint}"));
                 continue;
             };
+            // Compose files set such variables to nothing, which must not remove a list of tokens.
+            let is_list = !key.contains('.');
             match value.to_str() {
+                Some("") if is_list => {}
                 Some(value) => self.add_text(&key, value, source),
                 None => self.report(&source, format!("{key} is not UTF-8")),
             }

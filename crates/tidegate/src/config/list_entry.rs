@@ -7,7 +7,7 @@ use toml::{Table, Value};
 use super::suggest::did_you_mean;
 
 /// One table of a list such as `[[tokens]]`. Each member is read once; [`ListEntry::finish`] finds the members that
-/// nobody has read.
+/// were not read.
 #[derive(Clone, Debug)]
 pub struct ListEntry {
     number: usize,
@@ -90,8 +90,8 @@ impl ListEntry {
         None
     }
 
-    /// Returns the mistakes of the entry, each with the place of the entry in its list. A member that nobody has read is
-    /// a mistake.
+    /// Returns the mistakes of the entry, each with the place of the entry in its list. A member that was not read is a
+    /// mistake.
     pub fn finish(mut self) -> Vec<String> {
         for member in self.members.keys() {
             let hint = did_you_mean(member, self.known.iter().copied());

@@ -43,7 +43,7 @@ const REMOVED: [(&str, &str); 24] = [
 const RENAMED: [(&str, &str); 2] =
     [("reconcile.fold_after_s", "reconcile.compact_after_s"), ("results.announce", "results.publish")];
 
-/// The former settings with a secret in plain text.
+/// The removed settings with a secret in plain text.
 const SECRETS: [&str; 2] = ["admin.token", "gate.token"];
 
 /// The keys of all removed and renamed settings.

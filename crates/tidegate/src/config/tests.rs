@@ -337,6 +337,15 @@ fn a_webhook_has_a_url_without_tls_only_on_loopback_and_gets_only_what_is_publis
 }
 
 #[test]
+fn an_empty_variable_does_not_remove_the_tokens_of_the_file() {
+    let (_file, args) =
+        config_file(&format!("[[tokens]]\nname = \"shop\"\nsha256 = \"{DIGEST}\"\nscopes = [\"order\"]\n"));
+    let tokens = load(&args, &[("TIDEGATE_TOKENS", "")]).unwrap().settings.tokens;
+    assert_eq!(tokens.list.len(), 1);
+    assert!(tokens.reread.is_some(), "the file still has the list");
+}
+
+#[test]
 fn a_token_in_plain_text_is_refused_and_never_shown() {
     for key in ["admin.token", "gate.token"] {
         let problem = problems(load(&sets(&[&format!("{key}=hunter2hunter2")]), &[])).concat();
