@@ -69,7 +69,7 @@ pub fn tls_config() -> Arc<ClientConfig> {
     let (added, _unreadable) = roots.add_parsable_certificates(found.certs);
     if added == 0 {
         tracing::warn!(
-            "this system has no certificate authorities, so webhooks with https:// fail: install the package \
+            "this system has no certificate authorities, so webhooks with TLS fail: install the package \
              ca-certificates or set SSL_CERT_FILE, and restart the worker"
         );
     }
