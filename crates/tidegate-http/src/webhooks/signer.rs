@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context, ensure};
 use standardwebhooks::Webhook;
 use tidegate_compare::text::error_chain;
-use tidegate_orders::OrderResult;
+use tidegate_orders::{OrderResult, results::BURIED};
 
 /// The text before every secret.
 const PREFIX: &str = "whsec_";
@@ -112,10 +112,13 @@ fn read_text(path: &Path) -> io::Result<String> {
 
 /// The value of the header `webhook-id`: the order, the step, the state, and the `ref` of the event or else the entry.
 /// Repeated results have the same id. The id consists of letters, digits, `_`, `-` and `~`.
+///
+/// Events that are moved to the dead letters have no step of their own, and two events of an order may have the same
+/// `ref`: a refund that began and a refund that is made. So their ids have the entry.
 #[must_use]
 pub fn webhook_id(result: &OrderResult) -> String {
     let OrderResult { order, step, state, .. } = result;
-    match &result.reference {
+    match result.reference.as_ref().filter(|_| *step != BURIED) {
         Some(reference) => format!("{order}_{step}_{state}_ref-{}", escaped(reference.as_str())),
         None => format!("{order}_{step}_{state}_entry-{}", result.entry),
     }
@@ -229,5 +232,17 @@ mod tests {
         assert_ne!(paid("a~20b"), paid("a b"));
         let later = OrderResult { entry: EntryId { ms: 9, seq: 0 }, at_ms: 10, ..result(Some("pay-1")) };
         assert_eq!(webhook_id(&later), paid("pay-1"), "the same event again");
+    }
+
+    #[test]
+    fn two_events_among_the_dead_letters_have_two_ids_although_they_have_one_ref() {
+        let buried = |seq| OrderResult {
+            state: ResultState::Rejected,
+            step: BURIED,
+            entry: EntryId { ms: 8, seq },
+            ..result(Some("r-1"))
+        };
+        assert_eq!(webhook_id(&buried(1)), "7_-1_rejected_entry-8-1");
+        assert_ne!(webhook_id(&buried(1)), webhook_id(&buried(2)));
     }
 }
