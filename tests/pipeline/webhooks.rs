@@ -445,3 +445,30 @@ async fn a_restart_of_redis_loses_no_result() {
     until("nothing is pending", || async { fixture.unsent_by("shop").await == 0 }).await;
     assert!(worker.stop().await.success());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_webhook_whose_group_is_gone_gets_all_results_that_the_stream_has() {
+    let (fixture, receiver) = (Fixture::open().await, Receiver::start().await);
+    let webhooks = [("shop", &*receiver.url())];
+    fixture.publish([1]).await;
+    fixture.webhook_command("webhooks --pause shop --reason early --yes", &webhooks).expect(0);
+    let first = fixture.sending("w1", &webhooks).start();
+    fixture.has_groups(&["shop"]).await;
+    fixture.webhook_command("webhooks --resume shop --yes", &webhooks).expect(0);
+    fixture.publish([2]).await;
+    has(&receiver, [2]).await;
+    until("nothing is pending", || async { fixture.unsent_by("shop").await == 0 }).await;
+    assert_eq!(receiver.orders(), [2], "a webhook that was paused before it started is new");
+    assert!(first.stop().await.success());
+
+    fixture.redis_says(&["XGROUP", "DESTROY", RESULTS, "webhook:shop"]).await;
+    fixture.publish([3]).await;
+    let workers = ["w2", "w3"].map(|name| fixture.sending(name, &webhooks).start());
+    has(&receiver, 1..=3).await;
+    fixture.redis_says(&["DEL", RESULTS]).await;
+    fixture.publish([4]).await;
+    has(&receiver, 1..=4).await;
+    for worker in workers {
+        assert!(worker.stop().await.success());
+    }
+}

@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use fred::{interfaces::StreamsInterface, prelude::FredResult, types::Value};
+use fred::{interfaces::StreamsInterface, types::Value};
 use tidegate_compare::text::error_chain;
 use tidegate_operations::{WebhookSettings, webhooks::WebhookBacklog};
 use tidegate_orders::{
@@ -29,7 +29,9 @@ use super::{client::Client, delivery::WebhookHandler, signer::Signer, state::Web
 const CONSUMER: &str = "sender";
 /// The time after which another worker takes over from a dead one.
 const LEASE: Duration = Duration::from_secs(5);
-/// The pause between two checks of the pause, of the lease and of the files with secrets.
+/// The pause between two attempts to get the lease while another worker has it.
+const LEASE_EVERY: Duration = Duration::from_millis(2_500);
+/// The pause between two checks of the pause by the worker with the lease.
 const CHECK_EVERY: Duration = Duration::from_millis(500);
 /// The pause between two reads of the backlog for metrics.
 const FOLLOW_EVERY: Duration = Duration::from_secs(5);
@@ -59,10 +61,10 @@ impl Sender {
         let mut is_logged = false;
         while !stop.is_cancelled() {
             let pause = match self.turn(redis, stop).await {
-                Ok(()) => {
+                Ok(pause) => {
                     is_logged = false;
                     backoff.reset();
-                    CHECK_EVERY
+                    pause
                 }
                 Err(error) => {
                     if !std::mem::replace(&mut is_logged, true) {
@@ -91,21 +93,35 @@ impl Sender {
         }
     }
 
-    /// Sends results for as long as this worker has the lease and the webhook is not paused.
-    async fn turn(&self, redis: &RedisStore, stop: &CancellationToken) -> anyhow::Result<()> {
-        let name = &self.webhook.name;
-        self.ensure_group(redis).await?;
-        if webhook_notes::read(redis, name).await?.pause.is_some() {
-            return Ok(());
-        }
-        let (key, worker) = (redis.keys().fleet().webhook_sender(name), &self.process.worker.name);
+    /// Sends results for as long as this worker has the lease and the webhook is not paused. Returns the pause before
+    /// the next turn. Only the worker with the lease looks at the group and at the notes: the others try to get the lease.
+    async fn turn(&self, redis: &RedisStore, stop: &CancellationToken) -> anyhow::Result<Duration> {
+        let (key, worker) =
+            (redis.keys().fleet().webhook_sender(&self.webhook.name), &self.process.worker.name);
         let token = format!("{worker} ({:08x})", rand::random::<u32>());
-        let Some(lease) = Leases::new(redis).hold(key, &token, LEASE).await? else { return Ok(()) };
-        self.state.set_sender(true);
-        let sent = self.send(redis, &lease, stop).await;
+        let Some(lease) = Leases::new(redis).hold(key, &token, LEASE).await? else { return Ok(LEASE_EVERY) };
+        let sent = self.turn_with_lease(redis, &lease, stop).await;
         self.state.set_sender(false);
         lease.end().await;
-        sent
+        sent.map(|()| CHECK_EVERY)
+    }
+
+    async fn turn_with_lease(
+        &self,
+        redis: &RedisStore,
+        lease: &LeaseGuard,
+        stop: &CancellationToken,
+    ) -> anyhow::Result<()> {
+        self.ensure_group(redis).await?;
+        // The worker keeps the lease during a pause, so that only one worker looks for the end of the pause.
+        while webhook_notes::read(redis, &self.webhook.name).await?.pause.is_some() {
+            stop.run_until_cancelled(sleep(CHECK_EVERY)).await;
+            if stop.is_cancelled() || lease.lost().is_cancelled() {
+                return Ok(());
+            }
+        }
+        self.state.set_sender(true);
+        self.send(redis, lease, stop).await
     }
 
     async fn send(
@@ -176,15 +192,22 @@ impl Sender {
         }
     }
 
-    /// Creates the consumer group if it is missing. A new webhook gets the results from now on.
+    /// Creates the consumer group if it is missing. A new webhook gets the results from now on. If the webhook has
+    /// started before, Redis lost the group, and the webhook gets all results that the stream has: some may come again,
+    /// but none is skipped. An operator may pause a webhook before it starts, so a pause says nothing.
     async fn ensure_group(&self, redis: &RedisStore) -> anyhow::Result<()> {
-        let StreamNames { stream, group, .. } = self.names();
-        let made: FredResult<Value> = redis.pool().xgroup_create(&stream, &group, "$", true).await;
-        match made {
-            Ok(_) => tracing::info!("the webhook is new: it gets the results from now on"),
-            Err(error) if error.details().starts_with("BUSYGROUP") => {}
-            Err(error) => return Err(error.into()),
+        let names = self.names();
+        let backlog = WebhookBacklog::read(redis, &names.stream, &self.webhook.name).await?;
+        if !backlog.has_group {
+            if self.state.has_started() || backlog.sender.is_some() || backlog.lost > 0 {
+                Stream::new(redis, names).restore_group().await?;
+            } else {
+                let StreamNames { stream, group, .. } = names;
+                let _made: Value = redis.pool().xgroup_create(stream, group, "$", true).await?;
+                tracing::info!("the webhook is new: it gets the results from now on");
+            }
         }
+        self.state.set_backlog(WebhookBacklog { has_group: true, ..backlog });
         Ok(())
     }
 

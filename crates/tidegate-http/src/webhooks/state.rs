@@ -55,6 +55,7 @@ pub struct WebhookState {
     attempts: [AtomicU64; Attempt::ALL.len()],
     retries: AtomicU64,
     is_sender: AtomicBool,
+    has_started: AtomicBool,
     sending: Mutex<Sending>,
     backlog: Mutex<Option<WebhookBacklog>>,
 }
@@ -76,6 +77,7 @@ impl WebhookState {
             attempts: Default::default(),
             retries: AtomicU64::new(0),
             is_sender: AtomicBool::new(false),
+            has_started: AtomicBool::new(false),
             sending: Mutex::default(),
             backlog: Mutex::default(),
         }
@@ -105,7 +107,13 @@ impl WebhookState {
         self.backlog.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Whether this process has seen the consumer group of the webhook. If the group is missing later, it was lost.
+    pub(super) fn has_started(&self) -> bool {
+        self.has_started.load(Relaxed)
+    }
+
     pub(super) fn set_backlog(&self, backlog: WebhookBacklog) {
+        self.has_started.fetch_or(backlog.has_group, Relaxed);
         *self.backlog.lock().unwrap_or_else(PoisonError::into_inner) = Some(backlog);
     }
 
