@@ -472,3 +472,21 @@ async fn a_webhook_whose_group_is_gone_gets_all_results_that_the_stream_has() {
         assert!(worker.stop().await.success());
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_its_secret_a_webhook_waits_and_orders_do_not() {
+    let (fixture, receiver) = (Fixture::open().await, Receiver::start().await);
+    let list = fixture.webhooks(&[("shop", &*receiver.url())]);
+    std::fs::remove_file(fixture.webhook_secret_file()).expect("it is removed");
+    fixture.load(1, 10).await;
+    let worker = fixture.worker("w").set("WEBHOOKS", list).set("RESULTS_PUBLISH", "all").start();
+    fixture.has_groups(&["shop"]).await;
+    assert!(worker.log().contains("cannot read the secrets of the webhook: "), "{}", worker.log());
+    fixture.admit(1, 1, 1, 1).await;
+    fixture.settled().await;
+    assert_eq!(receiver.orders(), []);
+    fixture.webhook_secret_file();
+    has(&receiver, [1]).await;
+    assert!(receiver.received()[0].is_signed_by(SECRET));
+    assert!(worker.stop().await.success());
+}

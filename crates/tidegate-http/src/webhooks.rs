@@ -12,7 +12,6 @@ mod target;
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use anyhow::Context;
 use futures_util::future::join_all;
 use tidegate_compare::text::error_chain;
 use tidegate_operations::{RedisSettings, SystemSettings, connect};
@@ -40,10 +39,10 @@ pub struct Webhooks {
 }
 
 impl Webhooks {
-    /// Creates the senders of all webhooks, and reads their secrets.
+    /// Creates the senders of all webhooks, and reads their secrets. A webhook whose secrets cannot be read sends nothing.
     ///
     /// # Errors
-    /// Fails if a file with secrets cannot be read, or has no secret.
+    /// Fails if a URL is invalid.
     pub fn open(partitions: &[ProcessSettings]) -> anyhow::Result<Self> {
         let Some(first) = partitions.first().filter(|first| !first.system.results.webhooks.is_empty()) else {
             return Ok(Self::default());
@@ -51,8 +50,7 @@ impl Webhooks {
         let tls = client::tls_config();
         let mut signers = BTreeMap::new();
         for webhook in &*first.system.results.webhooks {
-            let signer = Signer::open(&webhook.secret_file);
-            let signer = signer.with_context(|| format!("Failed to start the webhook {:?}", webhook.name))?;
+            let signer = Signer::open(&webhook.name, &webhook.secret_file);
             signers.insert(webhook.name.clone(), Arc::new(signer));
         }
         let senders = |process: &ProcessSettings| {

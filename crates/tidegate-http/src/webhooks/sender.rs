@@ -96,6 +96,10 @@ impl Sender {
     /// Sends results for as long as this worker has the lease and the webhook is not paused. Returns the pause before
     /// the next turn. Only the worker with the lease looks at the group and at the notes: the others try to get the lease.
     async fn turn(&self, redis: &RedisStore, stop: &CancellationToken) -> anyhow::Result<Duration> {
+        // Without a secret, a worker leaves the lease to others as soon as there is a group.
+        if !self.signer.has_secret() && self.state.has_started() {
+            return Ok(LEASE_EVERY);
+        }
         let (key, worker) =
             (redis.keys().fleet().webhook_sender(&self.webhook.name), &self.process.worker.name);
         let token = format!("{worker} ({:08x})", rand::random::<u32>());
@@ -113,6 +117,9 @@ impl Sender {
         stop: &CancellationToken,
     ) -> anyhow::Result<()> {
         self.ensure_group(redis).await?;
+        if !self.signer.has_secret() {
+            return Ok(());
+        }
         // The worker keeps the lease during a pause, so that only one worker looks for the end of the pause.
         while webhook_notes::read(redis, &self.webhook.name).await?.pause.is_some() {
             stop.run_until_cancelled(sleep(CHECK_EVERY)).await;

@@ -4,7 +4,7 @@ use std::{
     fmt, fs,
     io::{self, Read},
     path::{Path, PathBuf},
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use anyhow::{Context, ensure};
@@ -39,19 +39,32 @@ impl fmt::Debug for Signer {
 }
 
 impl Signer {
-    /// Reads the secrets from a file.
-    ///
-    /// # Errors
-    /// Fails if the file cannot be read, or if it does not have one or two secrets. The error contains no secret.
-    pub fn open(path: &Path) -> anyhow::Result<Self> {
-        let secrets = Secrets::read(path)?;
-        Ok(Self { path: path.to_owned(), secrets: Mutex::new(secrets) })
+    /// Reads the secrets of the webhook `name` from a file. If the file cannot be read, or does not have one or two
+    /// secrets, the webhook has no secrets until [`Signer::reread`] succeeds: orders do not depend on it.
+    #[must_use]
+    pub fn open(name: &str, path: &Path) -> Self {
+        let secrets = Secrets::read(path).unwrap_or_else(|error| {
+            let error = error_chain(&error);
+            tracing::error!(
+                name,
+                error,
+                "cannot read the secrets of the webhook: the webhook sends nothing until the file has a secret"
+            );
+            Secrets { text: String::new(), webhooks: Vec::new(), logged: Some(error) }
+        });
+        Self { path: path.to_owned(), secrets: Mutex::new(secrets) }
+    }
+
+    /// Whether the webhook has a secret, without which it must send nothing.
+    #[must_use]
+    pub fn has_secret(&self) -> bool {
+        !self.secrets().webhooks.is_empty()
     }
 
     /// Reads the file with the secrets again. If it has a mistake, the present secrets stay.
     pub fn reread(&self) {
         let read = Secrets::read(&self.path);
-        let mut secrets = self.secrets.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut secrets = self.secrets();
         match read {
             Ok(new) if new.text != secrets.text => {
                 tracing::info!(secrets = new.webhooks.len(), "read the secrets of the webhook again");
@@ -63,7 +76,7 @@ impl Signer {
                 if secrets.logged.as_ref() != Some(&error) {
                     tracing::warn!(
                         error,
-                        "cannot read the secrets of the webhook again: the former secrets still sign"
+                        "cannot read the secrets of the webhook again: the former secrets stay in use"
                     );
                     secrets.logged = Some(error);
                 }
@@ -74,12 +87,16 @@ impl Signer {
     /// The value of the header `webhook-signature`: a signature by each secret.
     #[must_use]
     pub fn sign(&self, id: &str, timestamp_s: i64, body: &[u8]) -> String {
-        let secrets = self.secrets.lock().unwrap_or_else(PoisonError::into_inner);
+        let secrets = self.secrets();
         let signatures = secrets
             .webhooks
             .iter()
             .map(|webhook| webhook.sign(id, timestamp_s, body).expect("the body is JSON, and so UTF-8"));
         signatures.collect::<Vec<_>>().join(" ")
+    }
+
+    fn secrets(&self) -> MutexGuard<'_, Secrets> {
+        self.secrets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -173,7 +190,7 @@ mod tests {
     #[test]
     fn while_a_secret_is_replaced_receivers_with_either_secret_accept_the_signature() {
         let path = file("rotation", &format!("{OLD}\n"));
-        let signer = Signer::open(&path).unwrap();
+        let signer = Signer::open("shop", &path);
         let now_s = i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()).unwrap();
         let accepted = |secret: &str| {
             let headers = [
@@ -212,15 +229,32 @@ mod tests {
             "whsec_!!",
         ] {
             let path = file("wrong", wrong);
-            let error = format!("{:#}", Signer::open(&path).unwrap_err());
+            let error = error_chain(&Secrets::read(&path).err().unwrap());
+            assert!(!Signer::open("shop", &path).has_secret());
             assert!(
                 error.contains("secret") && !error.contains("MfKQ") && !error.contains("c2hv"),
                 "{error}"
             );
             fs::remove_file(path).unwrap();
         }
-        let signer = Signer::open(&file("debug", OLD)).unwrap();
+        let signer = Signer::open("shop", &file("debug", OLD));
         assert!(!format!("{signer:?}").contains("MfKQ"));
+    }
+
+    #[test]
+    fn a_file_that_is_missing_at_first_is_used_when_it_comes() {
+        let path = file("late", "");
+        fs::remove_file(&path).unwrap();
+        let signer = Signer::open("shop", &path);
+        assert!(!signer.has_secret());
+        signer.reread();
+        assert!(!signer.has_secret());
+        fs::write(&path, OLD).unwrap();
+        signer.reread();
+        assert!(signer.has_secret());
+        fs::remove_file(&path).unwrap();
+        signer.reread();
+        assert!(signer.has_secret(), "the former secrets stay");
     }
 
     #[test]
