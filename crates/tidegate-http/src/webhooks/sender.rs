@@ -17,10 +17,12 @@ use tidegate_stream::{
 use tidegate_worker::ProcessSettings;
 use tokio::{
     sync::Mutex,
+    task::spawn_blocking,
     time::{MissedTickBehavior, interval, sleep},
 };
 use tokio_rustls::rustls::ClientConfig;
 use tokio_util::sync::CancellationToken;
+use tracing::Span;
 
 use super::{client::Client, delivery::WebhookHandler, signer::Signer, state::WebhookState, target::Target};
 
@@ -84,13 +86,19 @@ impl Sender {
     pub async fn follow(&self, redis: &RedisStore, stop: &CancellationToken) {
         let results = &self.process.system.stream.results;
         while !stop.is_cancelled() {
-            self.signer.reread();
+            stop.run_until_cancelled(self.reread_secrets()).await;
             match WebhookBacklog::read(redis, results, &self.webhook.name).await {
                 Ok(backlog) => self.state.set_backlog(backlog),
                 Err(error) => tracing::debug!(%error, "could not read the backlog of a webhook"),
             }
             stop.run_until_cancelled(sleep(FOLLOW_EVERY)).await;
         }
+    }
+
+    /// Reads the file with the secrets again. A file system that does not answer holds up no other task.
+    async fn reread_secrets(&self) {
+        let (signer, span) = (Arc::clone(&self.signer), Span::current());
+        let _ended = spawn_blocking(move || span.in_scope(|| signer.reread())).await;
     }
 
     /// Sends results for as long as this worker has the lease and the webhook is not paused. Returns the pause before

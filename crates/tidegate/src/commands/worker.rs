@@ -80,7 +80,7 @@ pub async fn run(settings: &Settings, args: &WorkerArgs) -> anyhow::Result<Exit>
     let work = async {
         // If one of both fails, the other one is not dropped: requests are answered, and entries in progress are
         // settled. The gate is polled first: if it cannot listen, no work has begun.
-        let webhooks = Box::pin(webhooks.run(stop.clone()));
+        let webhooks = send_apart(webhooks, &stop);
         let (gate, process, ()) = tokio::join!(biased; gate, process, webhooks);
         both(gate, process)
     };
@@ -125,6 +125,14 @@ async fn serve(
     }
     let deadline = settings.worker.stop_deadline;
     gate::serve(&settings.system, (&settings.gate, tokens), sold_out, deadline, stop).await
+}
+
+/// Sends the results of webhooks until `stop`, in a task of its own: an error in the program there ends neither the gate
+/// nor the worker.
+async fn send_apart(webhooks: Webhooks, stop: &CancellationToken) {
+    if let Err(error) = tokio::spawn(webhooks.run(stop.clone())).await {
+        tracing::error!(%error, "the webhooks of this worker have failed: restart the worker, and report the error");
+    }
 }
 
 /// Sends the remaining traces. It stops after the time `rest`, or at another signal.
