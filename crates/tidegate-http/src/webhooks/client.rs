@@ -1,7 +1,7 @@
 //! The HTTP client of a webhook. It checks every address before it connects, verifies certificates, follows no redirect,
 //! and keeps one connection open.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::{
@@ -29,6 +29,8 @@ use super::target::Target;
 
 /// The longest time of a call, from the resolution of the name to the status of the answer.
 const CALL_WITHIN: Duration = Duration::from_secs(10);
+/// The longest time to connect to one address of the host, so that an address that does not answer leaves time for others.
+const ADDRESS_WITHIN: Duration = Duration::from_secs(3);
 /// The longest time to read the body of an answer. The body does not matter, but without it the connection cannot be
 /// used again.
 const BODY_WITHIN: Duration = Duration::from_secs(1);
@@ -148,7 +150,7 @@ impl Client {
                 ));
                 continue;
             }
-            match TcpStream::connect(address).await {
+            match connect_within(address, ADDRESS_WITHIN).await {
                 Ok(stream) => return self.begin(stream).await,
                 Err(error) => failed = NoAnswer::Unreachable(error),
             }
@@ -166,6 +168,12 @@ impl Client {
     }
 }
 
+async fn connect_within(address: SocketAddr, longest: Duration) -> io::Result<TcpStream> {
+    let late =
+        || io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {} s", longest.as_secs()));
+    timeout(longest, TcpStream::connect(address)).await.unwrap_or_else(|_| Err(late()))
+}
+
 async fn handshake(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
 ) -> Result<SendRequest<Full<Bytes>>, NoAnswer> {
@@ -173,4 +181,27 @@ async fn handshake(
     // This task ends when the sender is dropped, or when the receiver closes the connection.
     tokio::spawn(connection);
     Ok(sender)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpSocket;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_address_that_does_not_answer_is_given_up() {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        // Linux does not answer any further connection when this short queue is full.
+        let silent = socket.listen(0).unwrap();
+        let (address, mut open) = (silent.local_addr().unwrap(), Vec::new());
+        let error = loop {
+            match connect_within(address, Duration::from_secs(1)).await {
+                Ok(stream) => open.push(stream),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.to_string(), "no answer within 1 s", "after {} connections", open.len());
+    }
 }
