@@ -87,8 +87,12 @@ impl Sender {
         let results = &self.process.system.stream.results;
         while !stop.is_cancelled() {
             stop.run_until_cancelled(self.reread_secrets()).await;
+            let retrying = self.state.retrying();
             match WebhookBacklog::read(redis, results, &self.webhook.name).await {
-                Ok(backlog) => self.state.set_backlog(backlog),
+                Ok(backlog) => {
+                    self.state.forget_deleted(&retrying, backlog.oldest_pending);
+                    self.state.set_backlog(backlog);
+                }
                 Err(error) => tracing::debug!(%error, "could not read the backlog of a webhook"),
             }
             stop.run_until_cancelled(sleep(FOLLOW_EVERY)).await;

@@ -117,6 +117,18 @@ impl WebhookState {
         *self.backlog.lock().unwrap_or_else(PoisonError::into_inner) = Some(backlog);
     }
 
+    /// The results that were not accepted at least once, and that are still to be sent.
+    pub(super) fn retrying(&self) -> BTreeSet<EntryId> {
+        self.sending().retrying.clone()
+    }
+
+    /// Forgets those of the results `before` that are not pending any more: they were deleted from the stream unsent.
+    /// `before` is older than the knowledge of the oldest pending result, so no result that failed meanwhile is forgotten.
+    pub(super) fn forget_deleted(&self, before: &BTreeSet<EntryId>, oldest_pending: Option<EntryId>) {
+        let is_pending = |id: &EntryId| oldest_pending.is_some_and(|oldest| *id >= oldest);
+        self.sending().retrying.retain(|id| is_pending(id) || !before.contains(id));
+    }
+
     /// Notes that this worker begins or ends to send. At the end, another worker takes over its results.
     pub(super) fn set_sender(&self, is_sender: bool) {
         self.is_sender.store(is_sender, Relaxed);
@@ -172,5 +184,25 @@ impl WebhookState {
 
     fn sending(&self) -> MutexGuard<'_, Sending> {
         self.sending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_that_were_deleted_are_not_retried_any_more() {
+        let state = WebhookState::new("shop", None);
+        let id = |ms| EntryId { ms, seq: 0 };
+        let fail = |ms| state.fail(id(ms), Attempt::Failed, "no".to_owned());
+        (1..=4).for_each(fail);
+        let before = state.retrying();
+        fail(5);
+        state.forget_deleted(&before, Some(id(3)));
+        assert_eq!(state.retrying(), BTreeSet::from([3, 4, 5].map(id)));
+        state.forget_deleted(&before, None);
+        assert_eq!(state.retrying(), BTreeSet::from([id(5)]), "this one failed after the read");
+        assert_eq!(state.note("w").retrying, 1);
     }
 }

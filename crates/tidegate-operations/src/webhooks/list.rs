@@ -8,7 +8,7 @@ use tidegate_orders::{
     RedisStore,
     webhook_notes::{self, GROUP_PREFIX, WebhookNotes, WebhookPause, WebhookSender, group_of},
 };
-use tidegate_stream::{StreamError, StreamNames, age_ms, inspect};
+use tidegate_stream::{EntryId, StreamError, StreamNames, age_ms, inspect};
 
 use crate::settings::{SystemSettings, WebhookSettings};
 
@@ -30,6 +30,9 @@ pub struct WebhookBacklog {
     pub oldest_unsent_s: Option<f64>,
     /// Whether the consumer group of the webhook exists.
     pub has_group: bool,
+    /// The oldest result that the webhook has read and not sent; None: it has sent all that it has read.
+    #[serde(skip)]
+    pub oldest_pending: Option<EntryId>,
 }
 
 /// The present activity of a webhook.
@@ -112,6 +115,7 @@ impl WebhookBacklog {
             unread: group.map_or(0, |group| group.undelivered.number()),
             oldest_unsent_s: oldest.map(|id| Duration::from_millis(age_ms(status.now_ms, id)).as_secs_f64()),
             has_group: group.is_some(),
+            oldest_pending: group.and_then(|group| group.oldest_pending),
         })
     }
 
