@@ -21,7 +21,8 @@ pub struct WebhookSettings {
     pub allow_http: bool,
 }
 
-/// The URL of a webhook. Its query may contain a secret, so `Display` and `Debug` hide the query.
+/// The URL of a webhook. The paths of chat services are secrets, and so may be a query. So `Display` and `Debug` show only
+/// the scheme and the host.
 #[derive(Clone, PartialEq, Eq)]
 pub struct WebhookUrl(String);
 
@@ -32,7 +33,7 @@ impl WebhookUrl {
         Self(url)
     }
 
-    /// The whole URL with its query, which must not be logged.
+    /// The whole URL with its path and query, which must not be logged.
     #[must_use]
     pub fn reveal(&self) -> &str {
         &self.0
@@ -41,10 +42,10 @@ impl WebhookUrl {
 
 impl fmt::Display for WebhookUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0.split_once('?') {
-            Some((url, _)) => write!(f, "{url}?{HIDDEN}"),
-            None => f.write_str(&self.0),
-        }
+        let Some((scheme, rest)) = self.0.split_once("://") else { return f.write_str(HIDDEN) };
+        let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
+        let hidden = if matches!(&rest[host.len()..], "" | "/") { "" } else { HIDDEN };
+        write!(f, "{scheme}://{host}/{hidden}")
     }
 }
 
@@ -128,9 +129,19 @@ mod tests {
     }
 
     #[test]
-    fn the_query_of_a_url_is_never_shown() {
-        let url = WebhookUrl::new("https://shop.example/hooks?token=secret".to_owned());
-        assert_eq!(url.to_string(), "https://shop.example/hooks?***");
-        assert_eq!(format!("{url:?}"), "\"https://shop.example/hooks?***\"");
+    fn of_a_url_only_the_scheme_and_the_host_are_shown() {
+        for (url, shown) in [
+            ("https://chat.example/services/T0/B0/secret", "https://chat.example/***"),
+            ("https://shop.example:8443/hooks?token=secret", "https://shop.example:8443/***"),
+            ("https://shop.example?token=secret", "https://shop.example/***"),
+            ("https://shop.example#secret", "https://shop.example/***"),
+            ("http://[::1]:80/", "http://[::1]:80/"),
+            ("https://shop.example", "https://shop.example/"),
+            ("secret", "***"),
+        ] {
+            let url = WebhookUrl::new(url.to_owned());
+            assert_eq!(url.to_string(), shown);
+            assert_eq!(format!("{url:?}"), format!("{shown:?}"));
+        }
     }
 }

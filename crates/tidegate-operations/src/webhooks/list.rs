@@ -71,7 +71,7 @@ impl WebhookStatus {
 pub struct WebhookView {
     /// The name of the webhook.
     pub name: String,
-    /// The URL without its query; None: the configuration has no such webhook.
+    /// The scheme and the host of the URL; None: the configuration has no such webhook.
     pub url: Option<String>,
     /// The states and kinds of the results that the webhook gets; empty: all results.
     pub kinds: Vec<&'static str>,

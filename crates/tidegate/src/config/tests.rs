@@ -314,7 +314,8 @@ fn a_webhook_has_a_url_without_tls_only_on_loopback_and_gets_only_what_is_publis
         ));
         load(&args, &[])
     };
-    let config = load("\"https://shop.example/hooks?key=hunter2\"\nkinds = [\"fact\", \"expired\"]").unwrap();
+    let config =
+        load("\"https://shop.example/hunter2/hooks?key=hunter2\"\nkinds = [\"fact\", \"expired\"]").unwrap();
     let webhook = &config.settings.system.common().results.webhooks[0];
     assert_eq!(webhook.kinds.words(), ["fact", "expired"]);
     let shown = [config.to_toml(), config.to_json().to_string(), format!("{config:?} {webhook:?}")].concat();
