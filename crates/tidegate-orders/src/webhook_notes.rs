@@ -57,7 +57,7 @@ pub struct WebhookSender {
 pub struct WebhookNotes {
     /// The pause of the webhook; None: workers send its results.
     pub pause: Option<WebhookPause>,
-    /// The number of results that were deleted before they were sent.
+    /// The number of results, of all kinds, that were deleted before the webhook had read or sent them.
     pub lost: u64,
     /// The state of the worker that sends, or that sent last.
     pub sender: Option<WebhookSender>,

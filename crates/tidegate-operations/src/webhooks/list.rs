@@ -18,7 +18,8 @@ use crate::settings::{SystemSettings, WebhookSettings};
 pub struct WebhookBacklog {
     /// The pause of the webhook; None: workers send its results.
     pub pause: Option<WebhookPause>,
-    /// The number of results that were deleted before they were sent.
+    /// The number of results that were deleted before the webhook had read or sent them: of all kinds, because no worker
+    /// has read most of them.
     pub lost: u64,
     /// The state of the worker that sends, or that sent last.
     pub sender: Option<WebhookSender>,
