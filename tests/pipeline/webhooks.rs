@@ -490,3 +490,19 @@ async fn without_its_secret_a_webhook_waits_and_orders_do_not() {
     assert!(receiver.received()[0].is_signed_by(SECRET));
     assert!(worker.stop().await.success());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_result_of_a_later_version_waits_for_a_worker_that_can_read_it() {
+    let (fixture, receiver) = (Fixture::open().await, Receiver::start().await);
+    let worker = fixture.sending("w", &[("shop", &*receiver.url())]).start();
+    fixture.has_groups(&["shop"]).await;
+    fixture.redis_says(&["XADD", RESULTS, "*", "no", "result"]).await;
+    fixture.publish_result(1, "teleported", "*").await;
+    fixture.publish([2]).await;
+    has(&receiver, [2]).await;
+    worker.says("this version cannot read a result").await;
+    until("only that result is pending", || async { fixture.unsent_by("shop").await == 1 }).await;
+    assert_eq!(receiver.orders(), [2]);
+    assert!(worker.stop().await.success());
+    assert_eq!(fixture.unsent_by("shop").await, 1, "the next version gets it");
+}

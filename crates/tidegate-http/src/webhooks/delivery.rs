@@ -26,6 +26,9 @@ use super::{
 
 /// The cause for which results wait that the receiver did not accept.
 const NOT_ACCEPTED: Cause = Cause::new("webhook", 0);
+/// The cause for which results wait that only a later version can read. During a rolling upgrade, a worker of the later
+/// version sends them.
+const OF_LATER_VERSION: Cause = Cause::new("webhook_later_version", 0);
 /// The time that a call may still take after the worker was stopped.
 const STOP_PATIENCE: Duration = Duration::from_secs(2);
 const AGENT: &str = concat!("tidegate/", env!("CARGO_PKG_VERSION"));
@@ -63,6 +66,11 @@ impl WebhookHandler {
         let result = match PublishedResult::read(entry) {
             Ok(result) if self.kinds.include(&result) => result,
             Ok(_) => return Outcome::Done,
+            // The field is there, but with a value that this version does not know.
+            Err(error) if entry.fields.iter().any(|(name, _)| name == error.field) => {
+                self.state.fail(entry.id, Attempt::Unreadable, error.to_string());
+                return Outcome::SetAside(OF_LATER_VERSION);
+            }
             Err(error) => {
                 tracing::error!(entry = %entry.id, %error, "an entry is no result of an order, so the webhook does not send it");
                 self.state.end(entry.id, Attempt::Unreadable);
