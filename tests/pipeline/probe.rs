@@ -9,7 +9,13 @@ use crate::{
 };
 
 fn probe(listen: &str, line: &str) -> Run {
-    Program::with_flags(&["--set", &format!("admin.listen={listen}")]).run(line)
+    let tokens = format!("tokens={}", tokens());
+    Program::with_flags(&["--set", &format!("admin.listen={listen}"), "--set", &tokens]).run(line)
+}
+
+/// The tokens of the worker. The probe has the same configuration, and no token.
+fn tokens() -> String {
+    token_entry("prometheus", "read", "0123456789abcdef")
 }
 
 async fn port_of(worker: &Worker) -> u16 {
@@ -19,10 +25,7 @@ async fn port_of(worker: &Worker) -> u16 {
 #[tokio::test(flavor = "multi_thread")]
 async fn it_says_what_the_worker_says_and_needs_no_token() {
     let fixture = Fixture::with_own_mysql().await;
-    let plan = fixture
-        .worker("w")
-        .set("ADMIN_LISTEN", "0.0.0.0:0")
-        .set("TOKENS", token_entry("p", "read", "0123456789abcdef"));
+    let plan = fixture.worker("w").set("ADMIN_LISTEN", "0.0.0.0:0").set("TOKENS", tokens());
     let worker = plan.set("WORKER_BACKOFF_MAX_MS", 300).start();
     // The address 0.0.0.0 means this machine for a probe that runs on it.
     let listen = format!("0.0.0.0:{}", port_of(&worker).await);
