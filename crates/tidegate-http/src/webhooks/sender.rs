@@ -62,7 +62,7 @@ impl Sender {
         let mut backoff = Backoff::new(lane.backoff_min, lane.backoff_max);
         let mut is_logged = false;
         while !stop.is_cancelled() {
-            let pause = match self.turn(redis, stop).await {
+            let pause = match Box::pin(self.turn(redis, stop)).await {
                 Ok(pause) => {
                     is_logged = false;
                     backoff.reset();
@@ -140,7 +140,8 @@ impl Sender {
             }
         }
         self.state.set_sender(true);
-        self.send(redis, lease, stop).await
+        // On the heap: in a debug build, the nested futures would need more than the stack of a thread.
+        Box::pin(self.send(redis, lease, stop)).await
     }
 
     async fn send(
@@ -174,7 +175,7 @@ impl Sender {
         let backoff = Backoff::new(settings.backoff_min, settings.backoff_max);
         let probe = || async { Ok(stream.probe().await?) };
         tokio::join!(
-            lane.run(ended.clone()),
+            Box::pin(lane.run(ended.clone())),
             breaker.run(probe, backoff, ended.clone()),
             self.watch(redis, lease, &ended),
         );
