@@ -330,7 +330,7 @@ async fn results_are_sent_again_from_a_time_and_what_a_webhook_left_can_be_remov
     has(&receiver, 1..=20).await;
     until("nothing is pending", || async { fixture.unsent_by("shop").await == 0 }).await;
     let plan = fixture.webhook_command("webhooks --resend shop --from -1h --dry-run", &webhooks).expect(0);
-    assert!(plan.stdout.contains("up to 20 results again"), "{plan:?}");
+    assert!(plan.stdout.contains("20 results of all kinds"), "{plan:?}");
     fixture.webhook_command("webhooks --resend shop --from -1h --yes", &webhooks).expect(0);
     until("all came twice", || async { receiver.received().len() == 40 }).await;
     let ids = |range: std::ops::Range<usize>| -> Vec<String> {
