@@ -49,7 +49,7 @@ pub struct RuleSet {
 }
 
 impl RuleSet {
-    /// Parses the text that [`rules_text`] writes. `None` if the text has another form.
+    /// Parses the text that [`super::rules_text`] writes. `None` if the text has another form.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (head, rules) = text.split_once(';')?;
