@@ -1,5 +1,5 @@
 //! The tokens that clients send, and the scopes that each token has. A token that is removed from the configuration file,
-//! or whose digest file is removed, stops working within [`REREAD_EVERY`].
+//! or whose digest file is removed, stops working within seconds.
 
 use std::{
     collections::BTreeSet,
