@@ -39,7 +39,8 @@ fn every_link_of_the_book_leads_to_a_page_and_every_drawing_is_drawn() {
             None => folder.join(&target).is_file(),
         }
     };
-    let is_ours = |link: &&str| !link.contains("://") && !link.starts_with("mailto:");
+    let is_ours =
+        |link: &&str| !link.contains("://") && !["mailto:", "data:"].iter().any(|it| link.starts_with(it));
     let broken = pages.iter().flat_map(|(path, text)| {
         let links = values(text, "href").filter(is_ours).filter(|link| !is_found(path, link));
         links.map(move |link| format!("{path}: {link}"))
