@@ -199,7 +199,7 @@ async fn a_shard_that_is_away_stops_only_its_partitions_and_leaves_look_ups_unkn
     program.run("order show 999999").expect(1);
     // The worker read only one shard: without the voucher, it does not answer that there is no such order.
     let page = get(&worker, "/orders/999937").await;
-    assert!(page.status == 400 && page.text.contains("send `voucher`"), "{page:?}");
+    assert!(page.status == 400 && page.text.contains("send `voucherId`"), "{page:?}");
     assert_eq!(get(&worker, "/orders/999937?voucherId=5").await.status, 404);
     assert!(worker.stop().await.success());
 }
