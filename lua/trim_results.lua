@@ -9,7 +9,6 @@
 -- Written by `just lua` from lua/src/trim_results.lua: change that file, not this one
 local results, webhooks, by, limit, most, prefix = KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local call = redis.call
--- Ids are compared as text, each half by its length first: as numbers they would lose digits above 2^53.
 local function is_less(a, b)
   local a_ms, a_seq, b_ms, b_seq = a:match('^%d+'), a:match('%d+$'), b:match('^%d+'), b:match('%d+$')
   if a_ms == b_ms then a_ms, b_ms = a_seq, b_seq end

@@ -8,12 +8,7 @@
 -- Reply above 0: how many were deleted; whole nodes only, so up to a hundred older entries may stay
 local stream, cutoff, most = KEYS[1], ARGV[1], ARGV[2]
 local call = redis.call
--- Ids are compared as text, each half by its length first: as numbers they would lose digits above 2^53.
-local function is_less(a, b)
-  local a_ms, a_seq, b_ms, b_seq = a:match('^%d+'), a:match('%d+$'), b:match('^%d+'), b:match('%d+$')
-  if a_ms == b_ms then a_ms, b_ms = a_seq, b_seq end
-  return #a_ms < #b_ms or #a_ms == #b_ms and a_ms < b_ms
-end
+--- @include "is_less"
 if call('EXISTS', stream) == 0 then return 0 end
 local groups = call('XINFO', 'GROUPS', stream)
 if #groups == 0 then return 0 end

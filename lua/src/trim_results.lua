@@ -8,12 +8,7 @@
 -- Reply above 0: how many were deleted; whole nodes only, so a few more stay than the limit allows
 local results, webhooks, by, limit, most, prefix = KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local call = redis.call
--- Ids are compared as text, each half by its length first: as numbers they would lose digits above 2^53.
-local function is_less(a, b)
-  local a_ms, a_seq, b_ms, b_seq = a:match('^%d+'), a:match('%d+$'), b:match('^%d+'), b:match('%d+$')
-  if a_ms == b_ms then a_ms, b_ms = a_seq, b_seq end
-  return #a_ms < #b_ms or #a_ms == #b_ms and a_ms < b_ms
-end
+--- @include "is_less"
 local function named(reply)
   local values = {}
   for at = 1, #reply, 2 do values[reply[at]] = reply[at + 1] end
