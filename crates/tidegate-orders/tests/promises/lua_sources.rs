@@ -96,6 +96,7 @@ fn what_several_scripts_know_stands_in_one_include() {
         ("9223372036854775807", "ids.lua"),
         ("{\"action\":\"release\",", "release_note.lua"),
         ("'IDTAKEN ", "taken.lua"),
+        ("a:match('%d+$')", "is_less.lua"),
     ] {
         let knows = |part: &str, name: &String| {
             let text = fs::read_to_string(folder().join(part).join(name)).expect("a readable file");
