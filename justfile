@@ -21,7 +21,7 @@ demo *args: servers
     cargo build --profile demo --package tidegate --package tidegate-bench --no-default-features
     target/demo/tidegate-bench demo {{ args }}
 
-# Benchmark this machine, next to the bare servers and the tutorial: `just bench [quick | trouble | cost | scale | page]`, `just bench compare A B` (JSON files or commits)
+# Benchmark this machine, next to the bare servers and the tutorial: `just bench [quick | trouble | cost | scale | http | page]`, `just bench compare A B` (JSON files or commits)
 bench *args: servers
     cargo build --release --package tidegate --package tidegate-bench
     target/release/tidegate-bench bench {{ args }}
@@ -76,8 +76,6 @@ clients: servers
 clients-sample: servers
     cargo test {{ everything }} --no-run
     {{ scripts }}/generated-clients.sh {{ justfile_directory() / "target/debug" }} python typescript
-
-# Sell through examples/shop to 5 pages in Chromium and 45 callers, while workers and the gate are killed: about a minute
 
 # Sell through examples/shop to 5 pages in Chromium and 45 callers, without and with webhooks, while workers and the gate are killed: a minute
 shop-drill: servers

@@ -19,6 +19,7 @@ mod limits;
 mod machine;
 mod meter;
 mod orders;
+mod over_http;
 mod proc;
 mod report;
 mod resp;
@@ -97,6 +98,8 @@ enum What {
     Cost,
     /// The costs and gains of partitions, on Redis Clusters: about five minutes
     Scale,
+    /// Events, results and webhooks over HTTP: about ten minutes
+    Http,
     /// The page and its charts again from `results.json`, without measuring
     Page,
     /// Ratios of two runs, or of two commits, which are built and measured in turn: four minutes for each MySQL
@@ -157,10 +160,14 @@ impl Bench {
                     fs::read_to_string(folder.join("results.json")).context("Failed to read the results")?;
                 report::write(&serde_json::from_str(&text)?, &folder)
             }
-            What::Scale => {
+            What::Scale | What::Http => {
                 let program = self.tidegate.clone().map_or_else(crate::demo::beside_this_program, Ok)?;
                 let folder = self.out.clone().unwrap_or_else(|| "docs/benchmarks".into());
-                tokio::runtime::Runtime::new()?.block_on(scale::measure(&program, &folder, self.scale))
+                let runtime = tokio::runtime::Runtime::new()?;
+                match self.what {
+                    What::Http => runtime.block_on(over_http::measure(&program, &folder, self.scale)),
+                    _ => runtime.block_on(scale::measure(&program, &folder, self.scale)),
+                }
             }
             What::Quick | What::Full | What::Trouble | What::Cost => {
                 tokio::runtime::Runtime::new()?.block_on(self.measure())
@@ -222,6 +229,7 @@ impl Bench {
         Self::keep(&results, &folder)?;
         if self.what == What::Full && self.only.is_empty() && self.mysql.is_empty() {
             scale::measure(&program, &folder, self.scale).await?;
+            over_http::measure(&program, &folder, self.scale).await?;
         }
         Ok(())
     }
@@ -278,12 +286,14 @@ impl Bench {
             What::Quick => Sizes::quick(self.scale),
             What::Cost => Sizes::cost(self.scale),
             What::Trouble => Sizes::trouble(self.scale),
-            What::Full | What::Scale | What::Page | What::Compare => Sizes::full(self.scale),
+            What::Full | What::Scale | What::Http | What::Page | What::Compare => Sizes::full(self.scale),
         };
         let parts = match self.what {
             What::Cost => Parts(vec![Part::Cost]),
             What::Trouble => Parts(vec![Part::Trouble]),
-            What::Quick | What::Full | What::Scale | What::Page | What::Compare => Parts(self.only.clone()),
+            What::Quick | What::Full | What::Scale | What::Http | What::Page | What::Compare => {
+                Parts(self.only.clone())
+            }
         };
         let mut fixture = Fixture::open(flavour, program).await?;
         let mut results = ServerResults { server: fixture.describe().await?, ..Default::default() };

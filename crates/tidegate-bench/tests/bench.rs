@@ -112,11 +112,31 @@ fn a_tiny_run_has_every_section_and_can_be_compared() {
 }
 
 #[test]
+fn a_tiny_run_over_http_has_every_section() {
+    let folder = TempDir::new().unwrap();
+    let (out, tidegate) = (folder.path().to_str().unwrap(), tidegate());
+    bench(&["http", "--scale=0.002", "--out", out, "--tidegate", tidegate.to_str().unwrap()]);
+    let page = fs::read_to_string(folder.path().join("http.md")).unwrap();
+    for row in
+        ["| events, many in a request |", "| 10 followers and 1,000 buyers |", "1 that never answers |"]
+    {
+        assert!(page.contains(row), "no {row} in {page}");
+    }
+}
+
+#[test]
 fn two_programs_are_measured_in_turn() {
     let program = tidegate();
     let program = program.to_str().unwrap();
     let compared = bench(&["compare", program, program, "--scale=0.002", "--mysql=mariadb"]);
-    for said in ["cost: an order, rate", "cost: an order, the worker", "MariaDB", "A is ", "round by round"] {
+    for said in [
+        "cost: an order, rate",
+        "cost: an order, the worker",
+        "the gate over HTTP, costs its process",
+        "MariaDB",
+        "A is ",
+        "round by round",
+    ] {
         assert!(compared.contains(said), "no {said} in {compared}");
     }
     assert!(!compared.contains("script"), "of a file, the script is not known: {compared}");

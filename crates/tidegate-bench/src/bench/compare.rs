@@ -10,6 +10,7 @@ use super::{
     contender::Contender,
     cost,
     fixture::Fixture,
+    gate::{self, Asked},
     headlines::{self, Headline, show},
     results::{Calls, Results, SCHEMA},
     sizes::Sizes,
@@ -45,8 +46,8 @@ fn print(lines: &[Headline], others: &[Headline]) {
 
 /// Measures two programs in turn, each on its own servers, and prints both results.
 ///
-/// Each program uses the tables of its own migrations and its own defaults, so it may be an older one. The gate belongs
-/// to this program, and is left out.
+/// Each program uses the tables of its own migrations and its own defaults, so it may be an older one. Its gate is asked
+/// over HTTP.
 pub async fn programs(flavour: MysqlFlavour, pair: [Contender; 2], sizes: &Sizes) -> Result<()> {
     let [a, b] = pair;
     let mut sides = [Side::open(flavour, a).await?, Side::open(flavour, b).await?];
@@ -64,7 +65,9 @@ pub async fn programs(flavour: MysqlFlavour, pair: [Contender; 2], sizes: &Sizes
         a.contender.name, b.contender.name
     );
     let costs = [a, b].map(|side| side.costs.conclude(sizes.cost));
-    print(&headlines::of_program(&costs[0], a.script()), &headlines::of_program(&costs[1], b.script()));
+    let [lines, others] = [(a, &costs[0]), (b, &costs[1])]
+        .map(|(side, cost)| headlines::of_program(cost, side.script(), &gate::conclude(side.gate.clone())));
+    print(&lines, &others);
     let [a, b] = costs.map(|cost| cost.ours.orders_per_s.runs);
     let ratios: Vec<_> = a.iter().zip(&b).map(|(a, b)| format!("{:.2}", b / a)).collect();
     println!("B/A of the drain, round by round: {}", ratios.join(" "));
@@ -84,17 +87,20 @@ struct Side {
     costs: cost::Rounds,
     admissions: Vec<(f64, f64)>,
     refusals: Vec<(f64, f64)>,
+    gate: Vec<gate::Run>,
 }
 
 impl Side {
     async fn open(flavour: MysqlFlavour, contender: Contender) -> Result<Self> {
         let fixture = Fixture::open(flavour, contender.program.clone()).await?;
         let costs = cost::Rounds::default();
-        Ok(Self { contender, fixture, costs, admissions: Vec::new(), refusals: Vec::new() })
+        let (admissions, refusals, gate) = (Vec::new(), Vec::new(), Vec::new());
+        Ok(Self { contender, fixture, costs, admissions, refusals, gate })
     }
 
     async fn measure(&mut self, sizes: &Sizes) -> Result<()> {
         self.costs.measure(&mut self.fixture, sizes.cost).await?;
+        self.gate.push(gate::once(&mut self.fixture, Asked::Gate, sizes.calls).await?);
         if let Some(script) = &self.contender.script {
             let way = Way::BareScript(script);
             self.admissions.push(admission::once(&mut self.fixture, way, Sale::Open, sizes.calls).await?);

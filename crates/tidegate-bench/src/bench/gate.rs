@@ -4,14 +4,19 @@
 
 mod answers;
 mod bare_handler;
-mod callers;
+pub mod callers;
 mod idle;
 mod open_loop;
-mod server;
+pub mod server;
+
+use std::time::Duration;
 
 use anyhow::Result;
 
-use self::{callers::Load, server::Server};
+use self::{
+    callers::{CALLERS, Load, request},
+    server::Server,
+};
 use super::{
     admission::open_sale,
     fixture::Fixture,
@@ -28,7 +33,7 @@ pub use self::bare_handler::BareHandler;
 
 /// The server under test.
 #[derive(Clone, Copy, Debug)]
-enum Asked {
+pub enum Asked {
     Gate,
     BareHandler,
 }
@@ -50,28 +55,45 @@ pub async fn measure(fixture: &mut Fixture, sizes: &Sizes) -> Result<GateResults
 }
 
 /// The result of one run: calls per second, and the CPU time of a call in microseconds, of the server and of Redis.
-type Run = (f64, f64, f64);
+pub type Run = (f64, f64, f64);
 
-fn conclude(runs: Vec<Run>) -> HttpCalls {
+pub fn conclude(runs: Vec<Run>) -> HttpCalls {
     let of = |figure: fn(&Run) -> f64| Rate::of(runs.iter().map(figure).collect());
     HttpCalls { per_s: of(|run| run.0), server_cpu_us: of(|run| run.1), redis_cpu_us: of(|run| run.2) }
 }
 
-async fn once(fixture: &mut Fixture, asked: Asked, calls: usize) -> Result<Run> {
+/// Measures one run.
+pub async fn once(fixture: &mut Fixture, asked: Asked, calls: usize) -> Result<Run> {
     let (server, wanted_status) = start(fixture, asked).await?;
     let load = Load { address: server.address(), wanted_status };
-    load.closed_loop(&fixture.numbers.take(calls.min(5_000), 1)).await?;
-    let orders = fixture.numbers.take(calls, 1);
-    let (redis_before, cpu_before_s) = (RedisReading::take(&mut fixture.redis).await?, server.cpu_s());
-    let took = load.closed_loop(&orders).await?;
-    let (redis_after, cpu_after_s) = (RedisReading::take(&mut fixture.redis).await?, server.cpu_s());
+    load.closed_loop(requests(fixture, calls.min(5_000)), CALLERS).await?;
+    let requests = requests(fixture, calls);
+    let run = measured(fixture, &server, calls, load.closed_loop(requests, CALLERS)).await?;
     server.stop()?;
+    Ok(run)
+}
+
+/// Measures the work of this many calls, which returns how long it took.
+pub async fn measured(
+    fixture: &mut Fixture,
+    server: &Server,
+    calls: usize,
+    work: impl Future<Output = Result<Duration>>,
+) -> Result<Run> {
+    let (redis_before, cpu_before_s) = (RedisReading::take(&mut fixture.redis).await?, server.cpu_s());
+    let took = work.await?;
+    let (redis_after, cpu_after_s) = (RedisReading::take(&mut fixture.redis).await?, server.cpu_s());
     let of_a_call = |seconds: f64| seconds * 1e6 / calls as f64;
     Ok((
         calls as f64 / took.as_secs_f64(),
         of_a_call(cpu_after_s - cpu_before_s),
         of_a_call(redis_after.cpu_s - redis_before.cpu_s),
     ))
+}
+
+/// Requests of this many new orders.
+fn requests(fixture: &mut Fixture, calls: usize) -> Vec<Vec<u8>> {
+    fixture.numbers.take(calls, 1).iter().map(request).collect()
 }
 
 /// Starts the server with an empty Redis and one voucher on sale. Returns it with the expected status of an answer.
@@ -93,7 +115,7 @@ async fn at_half(fixture: &mut Fixture, sizes: &Sizes, rate: f64) -> Result<AtRa
     for _ in 0..sizes.rounds {
         let (server, wanted_status) = start(fixture, Asked::Gate).await?;
         let load = Load { address: server.address(), wanted_status };
-        load.closed_loop(&fixture.numbers.take(sizes.calls.min(5_000), 1)).await?;
+        load.closed_loop(requests(fixture, sizes.calls.min(5_000)), CALLERS).await?;
         let orders = fixture.numbers.take(((rate * sizes.latency.as_secs_f64()) as usize).max(100), 1);
         runs.push(open_loop::measure(load, &orders, rate).await?);
         server.stop()?;

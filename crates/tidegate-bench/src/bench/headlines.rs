@@ -1,8 +1,11 @@
 //! The figures of a run as one flat list: for the terminal, and for comparing two runs.
 
 use super::results::{
-    Admission, Calls, Drain, Latency, Results, ServerResults, books::Books, cost::CostResults,
-    gate::GateResults, trouble::Trouble,
+    Admission, Calls, Drain, Latency, Results, ServerResults,
+    books::Books,
+    cost::CostResults,
+    gate::{GateResults, HttpCalls},
+    trouble::Trouble,
 };
 
 /// One figure of a run.
@@ -77,8 +80,8 @@ fn writers(server: &ServerResults, put: Put) {
     }
 }
 
-/// The figures of one of two programs: the cost of an order, and of its script, if that is known.
-pub fn of_program(cost: &CostResults, script: Option<[Calls; 2]>) -> Vec<Headline> {
+/// The figures of one of two programs: the cost of an order, of its script, if that is known, and of its gate.
+pub fn of_program(cost: &CostResults, script: Option<[Calls; 2]>, gate: &HttpCalls) -> Vec<Headline> {
     let mut lines = Vec::new();
     let mut put = |name: &str, value: f64, unit: &'static str| {
         lines.push(Headline { name: name.to_owned(), value, unit });
@@ -88,6 +91,7 @@ pub fn of_program(cost: &CostResults, script: Option<[Calls; 2]>) -> Vec<Headlin
         of_calls("admission, its bare script", admission, &mut put);
         of_calls("refusal, its bare script", refusal, &mut put);
     }
+    of_http("the gate over HTTP", gate, &mut put);
     lines
 }
 
@@ -107,11 +111,15 @@ fn of_calls(name: &str, calls: &Calls, put: Put) {
     put(&format!("{name}, costs Redis"), calls.redis_cpu_us.median, "µs CPU");
 }
 
+fn of_http(who: &str, calls: &HttpCalls, put: Put) {
+    put(who, calls.per_s.median, "calls/s");
+    put(&format!("{who}, costs its process"), calls.server_cpu_us.median, "µs CPU");
+    put(&format!("{who}, costs Redis"), calls.redis_cpu_us.median, "µs CPU");
+}
+
 fn of_gate(found: &GateResults, put: Put) {
     for (who, calls) in [("the gate over HTTP", &found.gate), ("a bare HTTP handler", &found.bare_handler)] {
-        put(who, calls.per_s.median, "calls/s");
-        put(&format!("{who}, costs its process"), calls.server_cpu_us.median, "µs CPU");
-        put(&format!("{who}, costs Redis"), calls.redis_cpu_us.median, "µs CPU");
+        of_http(who, calls, put);
     }
     let at = &found.at_half;
     for (what, ms) in [("p50", at.p50_ms), ("p99", at.p99_ms), ("p99.9", at.p999_ms), ("max", at.max_ms)] {

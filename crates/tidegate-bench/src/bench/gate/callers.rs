@@ -17,7 +17,7 @@ use tokio::{
 };
 
 use super::answers::Answers;
-use crate::bench::orders::{NewOrder, Orders};
+use crate::bench::orders::NewOrder;
 
 /// The number of concurrent clients.
 pub const CALLERS: usize = 256;
@@ -30,36 +30,41 @@ pub struct Load {
 }
 
 impl Load {
-    /// Returns the time that all clients together take for all orders.
-    pub async fn closed_loop(self, orders: &Orders) -> Result<Duration> {
+    /// Returns the time that this many clients together take for all requests.
+    pub async fn closed_loop(self, requests: Vec<Vec<u8>>, callers: usize) -> Result<Duration> {
         let mut connections = Vec::new();
-        for _ in 0..CALLERS {
+        for _ in 0..callers {
             connections.push(Caller::connect(self).await?);
         }
-        let (orders, next) = (Arc::new(orders.iter().collect::<Vec<_>>()), Arc::new(AtomicUsize::new(0)));
-        let mut callers = JoinSet::new();
+        let (requests, next) = (Arc::new(requests), Arc::new(AtomicUsize::new(0)));
+        let mut asking = JoinSet::new();
         let began = Instant::now();
         for mut caller in connections {
-            let (orders, next) = (Arc::clone(&orders), Arc::clone(&next));
-            callers.spawn(async move {
-                while let Some(order) = orders.get(next.fetch_add(1, Relaxed)) {
-                    caller.ask(order).await?;
+            let (requests, next) = (Arc::clone(&requests), Arc::clone(&next));
+            asking.spawn(async move {
+                while let Some(request) = requests.get(next.fetch_add(1, Relaxed)) {
+                    caller.ask(request).await?;
                 }
                 Ok::<(), anyhow::Error>(())
             });
         }
-        while let Some(ended) = callers.join_next().await {
+        while let Some(ended) = asking.join_next().await {
             ended??;
         }
         Ok(began.elapsed())
     }
 }
 
-/// The request, which is the same for both servers: the bare handler does not read the body.
-pub fn request(order: &NewOrder) -> Vec<u8> {
+/// The request of an order, which is the same for both servers: the bare handler does not read the body.
+pub fn request(order: NewOrder) -> Vec<u8> {
     let body = format!(r#"{{"voucherId":"{}","userId":"{}"}}"#, order.voucher, order.user);
+    post("/orders", "application/json", &body)
+}
+
+/// A request with this body.
+pub fn post(path: &str, content_type: &str, body: &str) -> Vec<u8> {
     let length = body.len();
-    format!("POST /orders HTTP/1.1\r\nHost: gate\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}")
+    format!("POST {path} HTTP/1.1\r\nHost: gate\r\nContent-Type: {content_type}\r\nContent-Length: {length}\r\n\r\n{body}")
         .into_bytes()
 }
 
@@ -82,8 +87,8 @@ impl Caller {
         Self { stream, answers: Answers::default(), wanted_status }
     }
 
-    pub async fn ask(&mut self, order: &NewOrder) -> Result<()> {
-        self.stream.write_all(&request(order)).await.context("Failed to ask")?;
+    pub async fn ask(&mut self, request: &[u8]) -> Result<()> {
+        self.stream.write_all(request).await.context("Failed to ask")?;
         self.hear().await
     }
 

@@ -7,7 +7,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::task::JoinSet;
 
 use super::{
-    callers::{CALLERS, Caller, Load},
+    callers::{CALLERS, Caller, Load, request},
     server::Server,
 };
 use crate::bench::{
@@ -77,7 +77,7 @@ async fn hold(load: Load, orders: &Orders) -> Result<Vec<Caller>> {
 
 async fn ask_once(load: Load, order: NewOrder) -> Result<Caller> {
     let mut caller = Caller::connect(load).await?;
-    caller.ask(&order).await?;
+    caller.ask(&request(order)).await?;
     Ok(caller)
 }
 
@@ -91,7 +91,7 @@ async fn beside(load: Load, orders: &Orders) -> Result<Vec<f64>> {
             let began = Instant::now();
             match &mut caller {
                 None => caller = Some(ask_once(load, order).await?),
-                Some(caller) => caller.ask(&order).await?,
+                Some(caller) => caller.ask(&request(order)).await?,
             }
             latencies_ms.push(ms(began.elapsed()));
         }

@@ -72,7 +72,7 @@ fn send(mut streams: Vec<StdTcpStream>, orders: &[NewOrder], rate: f64, begin: I
     for (at, order) in orders.iter().enumerate() {
         let due = due(begin, rate, at);
         thread::sleep(due.saturating_duration_since(Instant::now()));
-        streams[at % connections].write_all(&request(order)).context("Failed to send in time")?;
+        streams[at % connections].write_all(&request(*order)).context("Failed to send in time")?;
         late_ms.push(ms(due.elapsed()));
     }
     Ok(late_ms)
