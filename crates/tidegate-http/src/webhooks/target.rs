@@ -64,9 +64,20 @@ impl Target {
         if authority.as_str().contains('@') {
             return Err("must not contain a user or a password: receivers check the signature");
         }
+        // A port that is no number up to 65535 is no port for `Uri`, and must not become the default port.
+        let port = match (authority.as_str().strip_prefix(authority.host()), authority.port_u16()) {
+            (Some(""), None) => {
+                if is_tls {
+                    443
+                } else {
+                    80
+                }
+            }
+            (Some(text), Some(port)) if port > 0 && !text.contains('+') => port,
+            _ => return Err(NO_URL),
+        };
         let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
-        let port = authority.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
-        if host.is_empty() || port == 0 {
+        if host.is_empty() {
             return Err(NO_URL);
         }
         let target = Self {
@@ -219,6 +230,16 @@ mod tests {
             "https://169.254.169.254/",
             "https://[::ffff:a9fe:a9fe]/",
             "https://0.0.0.0/",
+            "https://shop.example:65536/",
+            "https://shop.example:99999999999/",
+            "https://shop.example:0/",
+            "https://shop.example:/",
+            "https://shop.example:x/",
+            "https://shop.example:+443/",
+            "https://shop.example:-1/",
+            "https://[2001:db8::1]:65536/",
+            "https://[2001:db8::1]:/",
+            "https://[2001:db8::1]x/",
         ] {
             let error = parse(url).err().expect(url);
             assert!(!error.contains("secret"), "{error}");
