@@ -1,5 +1,5 @@
 //! The HTTP client of a webhook. It checks every address before it connects, verifies certificates, follows no redirect,
-//! and keeps one connection open.
+//! and keeps connections open.
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -14,6 +14,7 @@ use hyper_util::rt::TokioIo;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpStream, lookup_host},
+    sync::Mutex,
     time::timeout,
 };
 use tokio_rustls::{
@@ -81,28 +82,30 @@ pub fn tls_config() -> Arc<ClientConfig> {
     Arc::new(builder.with_root_certificates(roots).with_no_client_auth())
 }
 
-/// The client of one webhook.
+/// The client of one webhook. It has a connection for each of the calls that run at once.
 pub struct Client {
     target: Target,
     tls: TlsConnector,
-    open: Option<SendRequest<Full<Bytes>>>,
+    /// The connections that no call uses now.
+    kept: Mutex<Vec<SendRequest<Full<Bytes>>>>,
 }
 
 impl Client {
     /// Creates a client, which connects at its first call.
     #[must_use]
     pub fn new(target: Target, tls: Arc<ClientConfig>) -> Self {
-        Self { target, tls: TlsConnector::from(tls), open: None }
+        Self { target, tls: TlsConnector::from(tls), kept: Mutex::default() }
     }
 
     /// Sends a POST request, and returns the status of the answer.
     ///
     /// # Errors
     /// Fails if no answer comes in time. Then the receiver may have handled the request.
-    pub async fn post(&mut self, headers: &HeaderMap, body: &Bytes) -> Result<StatusCode, NoAnswer> {
+    pub async fn post(&self, headers: &HeaderMap, body: &Bytes) -> Result<StatusCode, NoAnswer> {
         let call = async {
             // A connection that was kept may be closed by now; only then the request is sent a second time.
-            if let Some(mut kept) = self.open.take().filter(|kept| !kept.is_closed()) {
+            let kept = self.kept.lock().await.pop();
+            if let Some(mut kept) = kept.filter(|kept| !kept.is_closed()) {
                 match self.send(&mut kept, headers, body).await {
                     Ok(answer) => return Ok((kept, answer)),
                     Err(error) => tracing::debug!(%error, "a kept connection of a webhook has ended"),
@@ -116,7 +119,7 @@ impl Client {
         let status = answer.status();
         let body = Limited::new(answer.into_body(), BODY_BYTES).collect();
         if matches!(timeout(BODY_WITHIN, body).await, Ok(Ok(_))) {
-            self.open = Some(sender);
+            self.kept.lock().await.push(sender);
         }
         Ok(status)
     }

@@ -99,7 +99,7 @@ impl WebhookHandler {
     async fn send(&self, result: &PublishedResult) -> Option<Result<StatusCode, String>> {
         let body = Bytes::from(serde_json::to_vec(result).expect("a result has only texts and numbers"));
         let headers = self.headers(&webhook_id(&result.result), &body);
-        let mut client = self.client.lock().await;
+        let client = self.client.lock().await;
         tokio::select! {
             status = client.post(&headers, &body) => Some(status.map_err(|error| error.to_string())),
             () = async { self.ended.cancelled().await; sleep(STOP_PATIENCE).await } => None,
