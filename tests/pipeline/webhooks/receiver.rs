@@ -3,7 +3,11 @@
 use std::{
     net::SocketAddr,
     path::Path,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
 };
 
 use http_body_util::{BodyExt, Full};
@@ -62,6 +66,8 @@ impl Received {
 pub enum Reply {
     Status(u16),
     Redirect(String),
+    /// The receiver accepts the result, after this time.
+    After(Duration),
     /// The receiver never answers.
     None,
 }
@@ -72,6 +78,7 @@ type Rule = Box<dyn FnMut(&Received) -> Reply + Send>;
 #[derive(Clone)]
 pub struct Receiver {
     address: SocketAddr,
+    connections: Arc<AtomicUsize>,
     received: Arc<Mutex<Vec<Received>>>,
     rule: Arc<Mutex<Rule>>,
     tls: Option<TlsAcceptor>,
@@ -97,10 +104,12 @@ impl Receiver {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("an address");
         let address = listener.local_addr().expect("an address");
         let rule: Rule = Box::new(|_| Reply::Status(204));
-        let receiver = Self { address, received: Arc::default(), rule: Arc::new(Mutex::new(rule)), tls };
+        let (connections, received) = Default::default();
+        let receiver = Self { address, connections, received, rule: Arc::new(Mutex::new(rule)), tls };
         let accepting = receiver.clone();
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
+                accepting.connections.fetch_add(1, Relaxed);
                 tokio::spawn(accepting.clone().accept(stream));
             }
         });
@@ -135,6 +144,7 @@ impl Receiver {
                 *response.status_mut() = StatusCode::FOUND;
                 response.headers_mut().insert(LOCATION, to.parse().expect("a URL"));
             }
+            Reply::After(time) => tokio::time::sleep(time).await,
             Reply::None => std::future::pending().await,
         }
         Ok(response)
@@ -148,6 +158,11 @@ impl Receiver {
     pub fn url(&self) -> String {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         format!("{scheme}://localhost:{}/hooks", self.address.port())
+    }
+
+    /// The number of connections so far.
+    pub fn connections(&self) -> usize {
+        self.connections.load(Relaxed)
     }
 
     /// All requests so far.

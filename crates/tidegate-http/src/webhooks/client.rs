@@ -97,6 +97,11 @@ impl Client {
         Self { target, tls: TlsConnector::from(tls), kept: Mutex::default() }
     }
 
+    /// Closes all connections that no call uses, except one.
+    pub async fn keep_one(&self) {
+        self.kept.lock().await.truncate(1);
+    }
+
     /// Sends a POST request, and returns the status of the answer.
     ///
     /// # Errors

@@ -1,7 +1,9 @@
-//! The handler that sends a batch of results to the URL of a webhook, one after the other.
+//! The handler that sends a batch of results to the URL of a webhook: one after the other, until a result waits for a
+//! retry. From then on, a call without an answer delays no other result.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use futures_util::future::join_all;
 use hyper::{
     HeaderMap, StatusCode,
     body::Bytes,
@@ -14,9 +16,14 @@ use tidegate_orders::{
     publisher::now_ms,
     webhook_notes::{self, WebhookPause},
 };
-use tidegate_stream::{Cause, Entry, Handled, Handler, Outage, Outcome};
-use tokio::{sync::Mutex, time::sleep};
+use tidegate_stream::{Cause, Entry, EntryId, Handled, Handler, Outage, Outcome};
+use tokio::{
+    sync::{Mutex, Semaphore},
+    task::JoinHandle,
+    time::{sleep, timeout},
+};
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 
 use super::{
     client::Client,
@@ -29,16 +36,29 @@ const NOT_ACCEPTED: Cause = Cause::new("webhook", 0);
 /// The cause for which results wait that only a later version can read. During a rolling upgrade, a worker of the later
 /// version sends them.
 const OF_LATER_VERSION: Cause = Cause::new("webhook_later_version", 0);
+/// The number of calls at once, after a result waits for a retry.
+const CALLS: usize = 8;
+/// The time that a batch waits for the answer to one of these calls.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// The number of calls for which no batch waits any more.
+const LATE_CALLS: usize = 24;
 /// The time that a call may still take after the worker was stopped.
 const STOP_PATIENCE: Duration = Duration::from_secs(2);
 const AGENT: &str = concat!("tidegate/", env!("CARGO_PKG_VERSION"));
 
 /// The handler of one webhook in one partition.
 pub struct WebhookHandler {
+    pub(super) caller: Arc<WebhookCaller>,
+    /// The calls that had no answer when their batch ended. A retry takes the outcome.
+    pub(super) late: Mutex<BTreeMap<EntryId, JoinHandle<Outcome>>>,
+}
+
+/// The caller of a webhook's receiver.
+pub struct WebhookCaller {
     pub(super) redis: RedisStore,
     pub(super) kinds: WebhookFilter,
     pub(super) signer: Arc<Signer>,
-    pub(super) client: Mutex<Client>,
+    pub(super) client: Client,
     pub(super) state: Arc<WebhookState>,
     /// The name of this worker.
     pub(super) worker: String,
@@ -47,23 +67,64 @@ pub struct WebhookHandler {
 }
 
 impl Handler for WebhookHandler {
-    /// Sends each result of the batch. An error of one result keeps no other result from being sent.
+    /// Sends each result of the batch, in stream order and one at a time until a result waits for a retry. An error of
+    /// one result keeps no other result from being sent.
     async fn handle(&self, batch: &[Entry]) -> Result<Handled, Outage> {
-        let mut outcomes = Vec::with_capacity(batch.len());
-        for entry in batch {
-            outcomes.push(if self.ended.is_cancelled() {
-                Outcome::SetAside(NOT_ACCEPTED)
-            } else {
-                self.handle_one(entry).await
-            });
+        let (mut outcomes, mut entries) = (Vec::with_capacity(batch.len()), batch.iter());
+        while self.holds_order().await
+            && let Some(entry) = entries.next()
+        {
+            outcomes.push(self.handle_within(Duration::MAX, entry).await);
+        }
+        let places = &Semaphore::new(CALLS);
+        let together = entries.map(|entry| async move {
+            let _place = places.acquire().await;
+            let has_room = self.open_calls().await < LATE_CALLS;
+            self.handle_within(if has_room { PATIENCE } else { Duration::MAX }, entry).await
+        });
+        outcomes.extend(join_all(together).await);
+        if self.holds_order().await {
+            self.caller.client.keep_one().await;
         }
         Ok(outcomes.into())
     }
 }
 
 impl WebhookHandler {
-    async fn handle_one(&self, entry: &Entry) -> Outcome {
-        let result = match PublishedResult::read(entry) {
+    /// Whether results are sent in stream order, because none waits for a retry.
+    async fn holds_order(&self) -> bool {
+        self.caller.state.retrying().is_empty() && self.open_calls().await == 0
+    }
+
+    async fn open_calls(&self) -> usize {
+        self.late.lock().await.values().filter(|call| !call.is_finished()).count()
+    }
+
+    /// Sends a result, and waits for the outcome during `patience`.
+    async fn handle_within(&self, patience: Duration, entry: &Entry) -> Outcome {
+        const NO_PANIC: &str = "a call does not panic";
+        let mut late = self.late.lock().await.remove(&entry.id);
+        if let Some(ended) = late.take_if(|call| call.is_finished())
+            && ended.await.expect(NO_PANIC) == Outcome::Done
+        {
+            return Outcome::Done;
+        }
+        let call = || Arc::clone(&self.caller).handle_one(entry.clone()).in_current_span();
+        let mut call = late.unwrap_or_else(|| tokio::spawn(call()));
+        if let Ok(outcome) = timeout(patience, &mut call).await {
+            return outcome.expect(NO_PANIC);
+        }
+        self.late.lock().await.insert(entry.id, call);
+        Outcome::SetAside(NOT_ACCEPTED)
+    }
+}
+
+impl WebhookCaller {
+    async fn handle_one(self: Arc<Self>, entry: Entry) -> Outcome {
+        if self.ended.is_cancelled() {
+            return Outcome::SetAside(NOT_ACCEPTED);
+        }
+        let result = match PublishedResult::read(&entry) {
             Ok(result) if self.kinds.include(&result) => result,
             Ok(_) => return Outcome::Done,
             // The field is there, but with a value that this version does not know.
@@ -99,9 +160,8 @@ impl WebhookHandler {
     async fn send(&self, result: &PublishedResult) -> Option<Result<StatusCode, String>> {
         let body = Bytes::from(serde_json::to_vec(result).expect("a result has only texts and numbers"));
         let headers = self.headers(&webhook_id(&result.result), &body);
-        let client = self.client.lock().await;
         tokio::select! {
-            status = client.post(&headers, &body) => Some(status.map_err(|error| error.to_string())),
+            status = self.client.post(&headers, &body) => Some(status.map_err(|error| error.to_string())),
             () = async { self.ended.cancelled().await; sleep(STOP_PATIENCE).await } => None,
         }
     }
@@ -118,18 +178,17 @@ impl WebhookHandler {
         headers
     }
 
-    /// Pauses the webhook for all workers. If Redis does not answer, the next attempt does this.
+    /// Ends all sending of this worker, and pauses the webhook for all workers. If Redis does not answer, the next attempt
+    /// does this.
     async fn pause(&self) {
+        self.ended.cancel();
         let reason = "the receiver answered 410 (Gone)".to_owned();
         let pause = WebhookPause { by: format!("worker {}", self.worker), reason, at_ms: now_ms() };
         match webhook_notes::pause(&self.redis, &self.state.name, &pause).await {
-            Ok(()) => {
-                tracing::error!(
-                    "the receiver of a webhook answered 410: the webhook is paused until you type \
-                     `tidegate webhooks --resume NAME`; see docs/runbook/webhooks.md"
-                );
-                self.ended.cancel();
-            }
+            Ok(()) => tracing::error!(
+                "the receiver of a webhook answered 410: the webhook is paused until you type \
+                 `tidegate webhooks --resume NAME`; see docs/runbook/webhooks.md"
+            ),
             Err(error) => tracing::debug!(%error, "could not pause the webhook"),
         }
     }

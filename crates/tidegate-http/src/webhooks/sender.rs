@@ -24,7 +24,13 @@ use tokio_rustls::rustls::ClientConfig;
 use tokio_util::sync::CancellationToken;
 use tracing::Span;
 
-use super::{client::Client, delivery::WebhookHandler, signer::Signer, state::WebhookState, target::Target};
+use super::{
+    client::Client,
+    delivery::{WebhookCaller, WebhookHandler},
+    signer::Signer,
+    state::WebhookState,
+    target::Target,
+};
 
 /// The consumer of every sender. Only the worker with the lease reads, so the next worker continues with the pending
 /// list of the last one.
@@ -154,11 +160,11 @@ impl Sender {
         let stream = Stream::new(redis, names.clone()).without_crash_counts();
         let connection = connect_reader(&self.process.system.redis.connection()).await?;
         let (breaker, ended) = (Arc::new(Breaker::default()), stop.child_token());
-        let handler = WebhookHandler {
+        let caller = WebhookCaller {
             redis: redis.clone(),
             kinds: self.webhook.kinds.clone(),
             signer: Arc::clone(&self.signer),
-            client: Mutex::new(Client::new(self.target.clone(), Arc::clone(&self.tls))),
+            client: Client::new(self.target.clone(), Arc::clone(&self.tls)),
             state: Arc::clone(&self.state),
             worker: self.process.worker.name.clone(),
             ended: ended.clone(),
@@ -166,7 +172,7 @@ impl Sender {
         let lane = Lane::new(
             Reader::new(connection, names, CONSUMER.to_owned()),
             stream.clone(),
-            Arc::new(handler),
+            Arc::new(WebhookHandler { caller: Arc::new(caller), late: Mutex::default() }),
             Arc::clone(&breaker),
             Arc::new(Counters::default()),
             self.lane_settings(),
