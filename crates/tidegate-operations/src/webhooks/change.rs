@@ -1,10 +1,7 @@
 //! The changes of operators to a webhook: pause, resume, send again, and remove what a webhook left in Redis.
 
 use anyhow::Context;
-use fred::{
-    interfaces::{KeysInterface, StreamsInterface},
-    types::Value,
-};
+use fred::{interfaces::StreamsInterface, types::Value};
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 use tidegate_orders::{
@@ -14,7 +11,7 @@ use tidegate_orders::{
 };
 use tidegate_stream::{EntryId, StreamInspector, StreamNames};
 
-use super::list::{WebhookStatus, WebhookView, list};
+use super::list::{WebhookStatus, WebhookView, has_sender, list};
 use crate::{
     change::{Next, Plan, Report},
     settings::SystemSettings,
@@ -140,11 +137,12 @@ impl<'a> WebhookChange<'a> {
             refusal: view.as_ref().map_or(Some(WebhookRefusal::Unknown), |view| self.refusal(view)),
             is_done: false,
             results: 0,
-            unsent: view.as_ref().map_or(0, |view| view.backlog.pending + view.backlog.unread),
+            unsent: view.as_ref().map_or(0, |view| view.backlog.unsent()),
             after: None,
         };
         let Some(view) = view.filter(|_| plan.refusal.is_none()) else { return Ok(plan) };
-        if self.action == WebhookAction::Remove && self.is_sent_to().await? {
+        let has_sender = has_sender(self.redis, self.name).await.context("Failed to read the lease")?;
+        if self.action == WebhookAction::Remove && has_sender {
             return Ok(WebhookChangePlan { refusal: Some(WebhookRefusal::InUse), ..plan });
         }
         let is_paused = view.backlog.pause.is_some();
@@ -161,12 +159,6 @@ impl<'a> WebhookChange<'a> {
             }
         }
         Ok(plan)
-    }
-
-    /// Whether a worker has the lease of the webhook. Its configuration may differ from that of this command.
-    async fn is_sent_to(&self) -> anyhow::Result<bool> {
-        let lease = self.redis.keys().fleet().webhook_sender(self.name);
-        self.redis.pool().exists(lease).await.context("Failed to read the lease of the webhook")
     }
 
     fn refusal(&self, view: &WebhookView) -> Option<WebhookRefusal> {

@@ -2,7 +2,11 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use fred::{interfaces::StreamsInterface, types::Value};
+use fred::{
+    interfaces::{KeysInterface, StreamsInterface},
+    prelude::FredResult,
+    types::Value,
+};
 use serde::Serialize;
 use tidegate_orders::{
     RedisStore,
@@ -120,6 +124,12 @@ impl WebhookBacklog {
         })
     }
 
+    /// The number of results that the webhook has not sent: of all states and kinds.
+    #[must_use]
+    pub fn unsent(&self) -> u64 {
+        self.pending + self.unread
+    }
+
     /// The present activity of the webhook, if the configuration has it.
     #[must_use]
     pub fn state(&self) -> WebhookStatus {
@@ -149,7 +159,7 @@ pub async fn list(settings: &SystemSettings, redis: &RedisStore) -> Result<Vec<W
         let backlog = WebhookBacklog::with_notes(redis, results, &webhook.name, notes).await?;
         views.push(WebhookView::of(webhook, backlog));
     }
-    for name in groups(redis, results).await {
+    for name in groups(redis, results).await? {
         if settings.results.webhooks.iter().all(|webhook| webhook.name != name) {
             let notes = notes.remove(&name).unwrap_or_default();
             let backlog = WebhookBacklog::with_notes(redis, results, &name, notes).await?;
@@ -177,9 +187,17 @@ impl WebhookView {
     }
 }
 
+/// Whether a worker has the lease of the webhook. Its configuration may differ from that of this process.
+pub(crate) async fn has_sender(redis: &RedisStore, webhook: &str) -> FredResult<bool> {
+    redis.pool().exists(redis.keys().fleet().webhook_sender(webhook)).await
+}
+
 /// The names of the webhooks that have a consumer group. Without a stream, there are none.
-async fn groups(redis: &RedisStore, results: &str) -> Vec<String> {
-    let groups: Vec<BTreeMap<String, Value>> = redis.pool().xinfo_groups(results).await.unwrap_or_default();
+async fn groups(redis: &RedisStore, results: &str) -> FredResult<Vec<String>> {
+    let groups: Vec<BTreeMap<String, Value>> = match redis.pool().xinfo_groups(results).await {
+        Err(error) if error.details().contains("no such key") => Vec::new(),
+        groups => groups?,
+    };
     let names = groups.iter().filter_map(|group| group.get("name")?.as_string());
-    names.filter_map(|group| group.strip_prefix(GROUP_PREFIX).map(str::to_owned)).collect()
+    Ok(names.filter_map(|group| group.strip_prefix(GROUP_PREFIX).map(str::to_owned)).collect())
 }
