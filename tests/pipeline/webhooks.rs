@@ -517,6 +517,57 @@ async fn each_partition_has_a_sender_and_a_change_applies_to_all_partitions() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_change_of_the_partitions_leaves_no_result_of_a_removed_partition_unsent() {
+    let (fixture, receiver) = (Fixture::open().await, Receiver::start().await);
+    receiver.answers(|_| Reply::Status(503));
+    let webhooks = [("shop", &*receiver.url())];
+    let worker = |name: &str| fixture.sending(name, &webhooks).set("STREAM_PARTITIONS", "a,b").start();
+    // The operator's configuration does not have the webhook.
+    let operator = Program::with_variables(&fixture.redis.url(), &fixture.mysql.url());
+    let run = move |line: &str| {
+        let words: Vec<&str> = line.split(' ').collect();
+        operator.run_with(&words, &[("TIDEGATE_STREAM_PARTITIONS", "a,b")])
+    };
+    let change = "partitions change --to a --yes";
+    let publish = async |tag: &str, order: i64| {
+        let result = format!("orderId {order} state dead kind state step -1 entry 8-1 at 9");
+        fixture.call(&format!("XADD {{{tag}}}:{RESULTS} * {result}")).await;
+    };
+    let first = worker("w1");
+    until("both partitions have a group", || async {
+        run("webhooks --json").stdout.matches("\"hasGroup\":true").count() == 2
+    })
+    .await;
+    publish("a", 1).await;
+    publish("b", 2).await;
+    until("both wait for a retry", || async {
+        run("webhooks --json").stdout.matches("\"retrying\":1").count() == 2
+    })
+    .await;
+    let refused = run(change).expect(1);
+    assert!(refused.stdout.contains(": shop has 1 unsent result in {b} (retrying). Wait"), "{refused:#?}");
+    assert!(first.stop().await.success());
+    let refused = run(change).expect(1);
+    assert!(refused.stdout.contains("{b} (no worker sends them)"), "{refused:#?}");
+
+    receiver.answers(|_| Reply::After(Duration::from_millis(500)));
+    let mut second = worker("w2");
+    has(&receiver, 1..=2).await;
+    until("nothing is pending", || async {
+        run("webhooks --json").stdout.matches("\"oldestUnsentS\":null").count() == 2
+    })
+    .await;
+    for order in 3..=8 {
+        publish("b", order).await;
+    }
+    let changed = tokio::task::spawn_blocking(move || run(change)).await.expect("it runs").expect(0);
+    assert!(changed.all().contains("in {b} (sending)"), "it waits: {changed:#?}");
+    let received: BTreeSet<i64> = receiver.orders().into_iter().collect();
+    assert_eq!(received, (1..=8).collect());
+    assert_eq!(second.ended().await.code(), Some(2));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_restart_of_redis_loses_no_result() {
     let (fixture, receiver) = (Fixture::open().await, Receiver::start().await);
     let url = receiver.url();

@@ -108,13 +108,13 @@ impl PartitionChange {
                     // Sales may have been loaded in the meantime, and producers may have appended entries without
                     // asking a gate.
                     self.close(report).await?;
-                    match self.open_entries().await? {
-                        0 => ChangeStep::Moving,
-                        _ => {
-                            job.progress
-                                .say("new entries arrived: workers with the old list of partitions must write them");
-                            ChangeStep::Draining
-                        }
+                    if self.open_entries().await? == 0 && self.unsent_results().await?.is_none() {
+                        ChangeStep::Moving
+                    } else {
+                        job.progress.say(
+                            "new entries or results arrived: workers with the old list of partitions must write or send them",
+                        );
+                        ChangeStep::Draining
                     }
                 }
                 ChangeStep::Moving => {

@@ -3,6 +3,7 @@
 mod change;
 mod list;
 
+pub(crate) use self::list::has_sender;
 pub use self::{
     change::{WebhookAction, WebhookChange, WebhookChangePlan, WebhookChangeReport, WebhookRefusal},
     list::{WebhookBacklog, WebhookStatus, WebhookView, list},

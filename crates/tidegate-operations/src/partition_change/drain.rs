@@ -2,14 +2,17 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use tidegate_compare::{Job, text::counted};
 use tidegate_orders::{gate_notes, work_in_progress};
 use tidegate_stream::inspect;
 use tokio::time::sleep;
 
 use super::{PartitionChange, listed_partitions::ListedPartition, report::ChangeReport};
-use crate::fleet_pause::FleetPause;
+use crate::{
+    fleet_pause::FleetPause,
+    webhooks::{WebhookStatus, has_sender, list},
+};
 
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// The number of reads after which the command prints again what it waits for.
@@ -36,11 +39,13 @@ impl PartitionChange {
         Ok(())
     }
 
-    /// Waits until workers have written all entries of the streams. False: it was stopped before.
+    /// Waits until workers have written all entries of the streams, and have sent the results of partitions that the new
+    /// list leaves out. False: it was stopped before.
     pub(super) async fn drain(&self, job: &Job) -> anyhow::Result<bool> {
         for looks in 0_u32.. {
             let open = self.open_entries().await?;
-            if open == 0 {
+            let unsent = self.unsent_results().await?;
+            if open == 0 && unsent.is_none() {
                 break;
             }
             if job.is_stopped() {
@@ -49,6 +54,7 @@ impl PartitionChange {
             if looks % SAY_EVERY == 0 {
                 let workers = self.living_workers().await?;
                 job.progress.say(&match workers.len() as u64 {
+                    _ if open == 0 => unsent.map(|unsent| unsent.text).unwrap_or_default(),
                     0 => format!(
                         "{} to be written, but no worker is alive: start a worker with the old list of partitions",
                         counted(open, "entry")
@@ -137,6 +143,41 @@ impl PartitionChange {
         }
         Ok(letters)
     }
+
+    /// Reads which webhooks have not sent all results of the partitions that the new list leaves out. A webhook that is
+    /// not in the settings of this process may be in those of the workers.
+    pub(super) async fn unsent_results(&self) -> anyhow::Result<Option<UnsentResults>> {
+        let (mut each, mut are_stuck) = (Vec::new(), false);
+        let is_kept =
+            |old: &ListedPartition| self.partitions.new.iter().any(|new| new.prefix() == old.prefix());
+        for partition in self.partitions.old.iter().filter(|partition| !is_kept(partition)) {
+            let (settings, redis) = (&partition.settings, &partition.redis);
+            let views = list(settings, redis).await.context("Failed to read the webhooks")?;
+            for view in views.into_iter().filter(|view| view.backlog.unsent() > 0) {
+                let (name, state) = (&view.name, view.backlog.state());
+                let has_sender = has_sender(redis, name).await.context("Failed to read the lease")?;
+                are_stuck |= !has_sender || state != WebhookStatus::Sending;
+                let state = if has_sender { state.word() } else { "no worker sends them" };
+                let results = counted(view.backlog.unsent(), "unsent result");
+                each.push(format!("{name} has {results} in {} ({state})", settings.partition()));
+            }
+        }
+        let text = format!(
+            "the new list leaves out partitions with results that webhooks have not sent: {}. Wait until workers have \
+             sent them; tidegate webhooks shows why they have not. If you do not need the results, remove the webhook from \
+             the configuration of the workers, restart the workers, and type tidegate webhooks --remove NAME",
+            each.join(", ")
+        );
+        Ok(Some(UnsentResults { text, are_stuck }).filter(|_| !each.is_empty()))
+    }
+}
+
+/// The results that webhooks have not sent in the partitions that the new list leaves out. After the change, no worker
+/// reads these partitions.
+pub(super) struct UnsentResults {
+    pub(super) text: String,
+    /// Whether the results stay unsent until an operator or a receiver does something.
+    pub(super) are_stuck: bool,
 }
 
 async fn open_entries(partition: &ListedPartition) -> anyhow::Result<u64> {

@@ -132,11 +132,15 @@ impl PartitionChange {
             plan.outcome = self.giving_up(&mut plan).await?;
             return Ok(plan);
         }
+        let stuck = self.unsent_results().await?.filter(|unsent| unsent.are_stuck);
         (plan.outcome, plan.reason) = match self.kept().await? {
             Kept::After => (PlannedChange::ChangedBefore, None),
             Kept::Other(reason) => (PlannedChange::Refused, Some(reason)),
             Kept::Before | Kept::Step(ChangeStep::Draining) if plan.dead_letters > 0 => {
                 (PlannedChange::Refused, Some(dead_letters_stay(plan.dead_letters)))
+            }
+            Kept::Before | Kept::Step(ChangeStep::Draining) if stuck.is_some() => {
+                (PlannedChange::Refused, stuck.map(|unsent| unsent.text))
             }
             Kept::Before if self.are_workers_paused().await? => {
                 let reason = "the workers are paused: first run tidegate resume --workers";

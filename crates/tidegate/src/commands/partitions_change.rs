@@ -22,8 +22,8 @@ Examples:
 
 Run it in a quiet hour, because it pauses all sales. The command has four steps:
   1. It pauses all sales: requests for orders get the reply 7 (paused).
-  2. It waits until workers have written all orders of the streams and have ended, and until all
-     HTTP gates have stopped using the old list.
+  2. It waits until workers have written all orders of the streams, have sent the results of removed
+     partitions to webhooks and have ended, and until all HTTP gates have stopped using the old list.
   3. It moves the keys of each voucher whose partition changes.
   4. It opens the sales again.
 Gates load the new list by themselves. Keep the old list in stream.partitions until the command is done. Then give the
@@ -31,7 +31,7 @@ new list to producers and workers, and start the workers.
 
 If the command is stopped or killed, run it again to continue. Until the streams are empty, you can cancel the change:
 run the command with the old list in --to. If Redis is no cluster, --to '' removes the partitions. Exits with 1 if a
-condition blocks the change, such as dead letters.";
+condition blocks the change, such as dead letters or a paused webhook with unsent results.";
 
 /// The arguments of `tidegate partitions change`.
 #[derive(Args, Debug)]
