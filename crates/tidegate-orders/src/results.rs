@@ -49,6 +49,13 @@ impl ResultKind {
     pub fn from_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.word() == word)
     }
+
+    /// The kind of a result with this state and reason, for results of earlier versions, which do not name their kind.
+    pub(crate) fn of(state: &str, reason: Option<&str>) -> Self {
+        let is_fact = [ResultState::RefundDue, ResultState::Rejected].iter().any(|it| it.word() == state)
+            || reason == Some(NOT_MOVED);
+        if is_fact { Self::Fact } else { Self::State }
+    }
 }
 
 /// The result of an order or of one of its events: an entry of the results stream. The result is published at least
@@ -86,19 +93,29 @@ impl OrderResult {
     /// The kind of this result, which says how a reader must treat it.
     #[must_use]
     pub fn kind(&self) -> ResultKind {
-        let is_fact = matches!(self.state, ResultState::RefundDue | ResultState::Rejected)
-            || self.reason.as_deref() == Some(NOT_MOVED);
-        if is_fact { ResultKind::Fact } else { ResultKind::State }
+        ResultKind::of(self.state.word(), self.reason.as_deref())
     }
 }
 
-/// A result as a reader finds it in the results stream.
+/// A result as a reader finds it in the results stream. A later version may have published it, so its state and its kind
+/// may be words that this version does not know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PublishedResult {
-    /// The kind of the result, by the program that published it.
-    pub kind: ResultKind,
-    /// The result itself: its order, its state, and what led to it.
-    pub result: OrderResult,
+    /// The order that the result is about.
+    pub order: OrderId,
+    /// The word for the state that the order or the event has reached.
+    pub state: String,
+    /// The word for the kind of the result, by the program that published it.
+    pub kind: String,
+    /// The id that the sender gave to the event. It is missing in the result of an order.
+    pub reference: Option<String>,
+    /// The sequence number of the result among the results of the order.
+    pub step: i64,
+    /// The id of the stream entry that led to this result.
+    pub entry: EntryId,
+    /// The result as JSON, in one line. The members have the names of the entry's fields. Ids are texts, because they are
+    /// above 2^53.
+    pub json: String,
 }
 
 /// The state in a result, which says what became of an order or of an event.

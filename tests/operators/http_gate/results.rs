@@ -175,6 +175,16 @@ async fn a_reader_of_some_kinds_passes_the_others_and_asks_only_for_what_is_publ
     publish(&fixture, RESULTS, [50], "dead").await;
     assert_eq!(dead.rest().await, [50]);
 
+    // A later version published a result, and another program an entry that is none.
+    let mut later = Reader::new(address, "");
+    assert_eq!(later.rest().await, [50]);
+    fixture.redis_says(&["XADD", RESULTS, "*", "no", "result"]).await;
+    publish(&fixture, RESULTS, [51], "teleported").await;
+    let page = later.page("&wait=20").await;
+    assert_eq!((page.len(), &page[0]["state"], &page[0]["kind"]), (1, &json!("teleported"), &json!("state")));
+    assert_eq!(Reader::new(address, "kinds=state").rest().await, [50, 51]);
+    gate.says("the gate leaves out an entry of the results stream").await;
+
     for (query, word) in [
         ("kinds=confirmed", "results.publish"),
         ("kinds=shipped", "refund_due"),

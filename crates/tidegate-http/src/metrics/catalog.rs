@@ -65,7 +65,7 @@ catalog! {
     RESULTS_UNPUBLISHED: Gauge "tidegate_results_unpublished" []
         "Results of all workers that MySQL keeps until Redis accepts the results, counted up to 10000. Use max() over workers, never sum(). With partitions, add up the max() of each partition."
     WEBHOOK_ATTEMPTS: Counter "tidegate_webhook_attempts_total" ["webhook" "result"]
-        "Attempts to send a result to a webhook, by the result: delivered, failed (tried again later), gone (answer 410), or unreadable (no result that this version can read)."
+        "Attempts to send a result to a webhook, by the result: delivered, failed (tried again later), gone (answer 410), or unreadable (the entry is no result)."
     WEBHOOK_RETRIES: Counter "tidegate_webhook_retries_total" ["webhook"]
         "Attempts to send a result that the receiver had not accepted before."
     WEBHOOK_SENDER: Gauge "tidegate_webhook_sender" ["webhook"]

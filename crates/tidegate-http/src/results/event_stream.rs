@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use futures_util::{Stream, stream::unfold};
 use serde_json::json;
+use tidegate_orders::PublishedResult;
 use tokio::time::Instant;
 
 use super::{
@@ -11,7 +12,6 @@ use super::{
     counts::ResultCounts,
     cursor::Cursor,
     follow::{Follow, ResultsPass, Taken},
-    reader::Shown,
 };
 use crate::server_sent::{HEARTBEAT, IdleEnd, RETRY_MS, StreamEnd};
 
@@ -83,7 +83,7 @@ impl ResultEvents {
         let mut text = String::new();
         for (at, kept) in taken {
             self.sent.positions[*at].1 = kept.position.clone();
-            if let Some(Shown { json, .. }) = &kept.result {
+            if let Some(PublishedResult { json, .. }) = &kept.result {
                 text.push_str(&format!("id: {}\ndata: {json}\n\n", self.sent.text()));
             }
         }

@@ -6,9 +6,9 @@ use hyper::{
     HeaderMap,
     header::{ACCEPT, HeaderValue},
 };
-use tidegate_orders::{Published, ResultKind, ResultState};
+use tidegate_orders::{Published, PublishedResult, ResultKind, ResultState};
 
-use super::{cursor::Cursor, reader::Shown};
+use super::cursor::Cursor;
 use crate::server_sent::EVENTS;
 
 /// The number of results of a page if the request names no other.
@@ -56,8 +56,10 @@ pub struct KindFilter {
 
 impl KindFilter {
     /// Whether the reader wants this result.
-    pub fn includes(&self, result: &Shown) -> bool {
-        self.is_all() || self.states.contains(&result.state) || self.kinds.contains(&result.kind)
+    pub fn includes(&self, result: &PublishedResult) -> bool {
+        self.is_all()
+            || self.states.iter().any(|state| state.word() == result.state)
+            || self.kinds.iter().any(|kind| kind.word() == result.kind)
     }
 
     /// Whether the reader wants all results.

@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::anyhow;
 use tidegate_operations::SystemSettings;
-use tidegate_orders::{PublishedResult, ResultKind, ResultState, wire::BadResult};
+use tidegate_orders::{PublishedResult, wire::BadResult};
 use tidegate_stream::{Entry, PositionReader, StreamSpan};
 use tokio::time::timeout;
 
@@ -24,25 +24,17 @@ const HISTORY_FRESH_FOR: Duration = Duration::from_secs(1);
 pub struct ReadResult {
     /// The position after this result.
     pub position: Position,
-    /// The result as it is shown. None: the entry is no result that this version can read.
-    pub result: Option<Shown>,
-}
-
-/// A result as followers get it.
-#[derive(Debug)]
-pub struct Shown {
-    /// The state in the result.
-    pub state: ResultState,
-    /// The kind of the result.
-    pub kind: ResultKind,
-    /// The result as JSON, in one line.
-    pub json: Box<str>,
+    /// The result that the entry holds. None: the entry is no result.
+    pub result: Option<PublishedResult>,
 }
 
 impl ReadResult {
     /// The approximate size of the result in memory, in bytes.
     pub fn bytes(&self) -> usize {
-        size_of::<Self>() + self.result.as_ref().map_or(0, |shown| shown.json.len())
+        let texts = |it: &PublishedResult| {
+            it.json.len() + it.state.len() + it.kind.len() + it.reference.as_ref().map_or(0, String::len)
+        };
+        size_of::<Self>() + self.result.as_ref().map_or(0, texts)
     }
 }
 
@@ -131,12 +123,7 @@ impl ResultReader {
 pub fn read_results(start: &Position, entries: Vec<Entry>, span: &StreamSpan) -> Vec<Arc<ReadResult>> {
     let ids: Vec<_> = entries.iter().map(|entry| entry.id).collect();
     let kept = |(entry, position): (Entry, Position)| {
-        let result = PublishedResult::read(&entry).inspect_err(|error| say_left_out(&entry, *error));
-        let shown = |result: PublishedResult| {
-            let json = serde_json::to_string(&result).ok()?.into();
-            Some(Shown { state: result.result.state, kind: result.kind, json })
-        };
-        let result = result.ok().and_then(shown);
+        let result = PublishedResult::read(&entry).inspect_err(|error| say_left_out(&entry, *error)).ok();
         Arc::new(ReadResult { position, result })
     };
     entries.into_iter().zip(start.over(&ids, span)).map(kept).collect()
@@ -148,7 +135,7 @@ fn say_left_out(entry: &Entry, error: BadResult) {
     SAID.call_once(|| {
         tracing::warn!(
             id = %entry.id, %error,
-            "the gate leaves out an entry of the results stream: it is not a result that this version knows"
+            "the gate leaves out an entry of the results stream: it is not a result"
         );
     });
 }

@@ -33,9 +33,6 @@ use super::{
 
 /// The cause for which results wait that the receiver did not accept.
 const NOT_ACCEPTED: Cause = Cause::new("webhook", 0);
-/// The cause for which results wait that only a later version can read. During a rolling upgrade, a worker of the later
-/// version sends them.
-const OF_LATER_VERSION: Cause = Cause::new("webhook_later_version", 0);
 /// The number of calls at once, after a result waits for a retry.
 const CALLS: usize = 8;
 /// The time that a batch waits for the answer to one of these calls.
@@ -127,11 +124,6 @@ impl WebhookCaller {
         let result = match PublishedResult::read(&entry) {
             Ok(result) if self.kinds.include(&result) => result,
             Ok(_) => return Outcome::Done,
-            // The field is there, but with a value that this version does not know.
-            Err(error) if entry.fields.iter().any(|(name, _)| name == error.field) => {
-                self.state.fail(entry.id, Attempt::Unreadable, error.to_string());
-                return Outcome::SetAside(OF_LATER_VERSION);
-            }
             Err(error) => {
                 tracing::error!(entry = %entry.id, %error, "an entry is no result of an order, so the webhook does not send it");
                 self.state.end(entry.id, Attempt::Unreadable);
@@ -139,7 +131,7 @@ impl WebhookCaller {
             }
         };
         self.state.begin(entry.id);
-        let (attempt, error) = match self.send(&result).await {
+        let (attempt, error) = match self.send(result).await {
             Some(Ok(status)) if status.is_success() => {
                 self.state.end(entry.id, Attempt::Delivered);
                 return Outcome::Done;
@@ -157,9 +149,10 @@ impl WebhookCaller {
     }
 
     /// Sends a result to the receiver. None: the worker was stopped before the receiver answered.
-    async fn send(&self, result: &PublishedResult) -> Option<Result<StatusCode, String>> {
-        let body = Bytes::from(serde_json::to_vec(result).expect("a result has only texts and numbers"));
-        let headers = self.headers(&webhook_id(&result.result), &body);
+    async fn send(&self, result: PublishedResult) -> Option<Result<StatusCode, String>> {
+        let id = webhook_id(&result);
+        let body = Bytes::from(result.json);
+        let headers = self.headers(&id, &body);
         tokio::select! {
             status = self.client.post(&headers, &body) => Some(status.map_err(|error| error.to_string())),
             () = async { self.ended.cancelled().await; sleep(STOP_PATIENCE).await } => None,

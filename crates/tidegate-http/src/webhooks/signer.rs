@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context, ensure};
 use standardwebhooks::Webhook;
 use tidegate_compare::text::error_chain;
-use tidegate_orders::{OrderResult, results::BURIED};
+use tidegate_orders::{PublishedResult, results::BURIED};
 
 /// The text before every secret.
 const PREFIX: &str = "whsec_";
@@ -128,15 +128,17 @@ fn read_text(path: &Path) -> io::Result<String> {
 }
 
 /// The value of the header `webhook-id`: the order, the step, the state, and the `ref` of the event or else the entry.
-/// Repeated results have the same id. The id consists of letters, digits, `_`, `-` and `~`.
+/// Repeated results have the same id. The id consists of letters, digits, `_`, `-` and `~`, whatever word a later version
+/// has for a state.
 ///
 /// Events that are moved to the dead letters have no step of their own, and two events of an order may have the same
 /// `ref`: a refund that began and a refund that is made. So their ids have the entry.
 #[must_use]
-pub fn webhook_id(result: &OrderResult) -> String {
-    let OrderResult { order, step, state, .. } = result;
+pub fn webhook_id(result: &PublishedResult) -> String {
+    let PublishedResult { order, step, state, .. } = result;
+    let state = state.split('_').map(escaped).collect::<Vec<_>>().join("_");
     match result.reference.as_ref().filter(|_| *step != BURIED) {
-        Some(reference) => format!("{order}_{step}_{state}_ref-{}", escaped(reference.as_str())),
+        Some(reference) => format!("{order}_{step}_{state}_ref-{}", escaped(reference)),
         None => format!("{order}_{step}_{state}_entry-{}", result.entry),
     }
 }
@@ -157,7 +159,6 @@ mod tests {
     use std::time::{SystemTime, UNIX_EPOCH};
 
     use hyper::HeaderMap;
-    use tidegate_orders::ResultState;
     use tidegate_stream::EntryId;
 
     use super::*;
@@ -171,19 +172,15 @@ mod tests {
         path
     }
 
-    fn result(reference: Option<&str>) -> OrderResult {
-        OrderResult {
+    fn result(reference: Option<&str>) -> PublishedResult {
+        PublishedResult {
             order: 7.try_into().unwrap(),
-            user: None,
-            voucher: None,
-            quantity: None,
-            state: ResultState::RefundDue,
-            reference: reference.map(|text| text.parse().unwrap()),
-            reason: None,
+            state: "refund_due".to_owned(),
+            kind: "fact".to_owned(),
+            reference: reference.map(str::to_owned),
             step: 3,
             entry: EntryId { ms: 8, seq: 1 },
-            at_ms: 9,
-            traceparent: None,
+            json: String::new(),
         }
     }
 
@@ -264,14 +261,16 @@ mod tests {
         assert_eq!(paid("pay-1"), "7_3_refund_due_ref-pay-1");
         assert_eq!(paid("a b"), "7_3_refund_due_ref-a~20b");
         assert_ne!(paid("a~20b"), paid("a b"));
-        let later = OrderResult { entry: EntryId { ms: 9, seq: 0 }, at_ms: 10, ..result(Some("pay-1")) };
+        let later = PublishedResult { entry: EntryId { ms: 9, seq: 0 }, ..result(Some("pay-1")) };
         assert_eq!(webhook_id(&later), paid("pay-1"), "the same event again");
+        let unknown = PublishedResult { state: "sent_\nö".to_owned(), ..result(None) };
+        assert_eq!(webhook_id(&unknown), "7_3_sent_~0a~c3~b6_entry-8-1");
     }
 
     #[test]
     fn two_events_among_the_dead_letters_have_two_ids_although_they_have_one_ref() {
-        let buried = |seq| OrderResult {
-            state: ResultState::Rejected,
+        let buried = |seq| PublishedResult {
+            state: "rejected".to_owned(),
             step: BURIED,
             entry: EntryId { ms: 8, seq },
             ..result(Some("r-1"))

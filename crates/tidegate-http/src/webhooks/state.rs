@@ -25,8 +25,7 @@ pub enum Attempt {
     Failed,
     /// The receiver answered 410, so the webhook is paused.
     Gone,
-    /// The entry is no result that this version can read. The worker does not send it. If a later version may be able to
-    /// read it, it stays pending.
+    /// The entry is no result. The worker does not send it.
     Unreadable,
 }
 
@@ -161,17 +160,10 @@ impl WebhookState {
         sending.retrying.insert(entry);
         if sending.logged.is_none_or(|logged| logged.elapsed() >= LOG_EVERY) {
             sending.logged = Some(Instant::now());
-            if attempt == Attempt::Unreadable {
-                tracing::error!(
-                    error,
-                    "this version cannot read a result, so the result of a webhook waits for a worker of a later version"
-                );
-            } else {
-                tracing::warn!(
-                    error,
-                    "the receiver of a webhook does not accept a result: the worker sends it again; see docs/runbook/webhooks.md"
-                );
-            }
+            tracing::warn!(
+                error,
+                "the receiver of a webhook does not accept a result: the worker sends it again; see docs/runbook/webhooks.md"
+            );
         }
         sending.error = Some((error, now_ms()));
     }

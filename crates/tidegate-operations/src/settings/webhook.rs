@@ -97,8 +97,7 @@ impl WebhookFilter {
     /// Whether the webhook gets this result.
     #[must_use]
     pub fn include(&self, result: &PublishedResult) -> bool {
-        let words = [result.result.state.word(), result.kind.word()];
-        self.words.is_empty() || self.words.iter().any(|word| words.contains(word))
+        self.words.is_empty() || self.words.iter().any(|word| [&*result.state, &*result.kind].contains(word))
     }
 
     /// The words that the configuration chose. An empty list means all results.

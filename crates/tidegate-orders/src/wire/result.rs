@@ -3,18 +3,16 @@
 
 use std::str::FromStr;
 
-use serde::{Serialize, Serializer, ser::SerializeMap};
-use tidegate_stream::Entry;
+use serde_json::{Value, json};
+use tidegate_stream::{Entry, EntryId};
 
 use super::{
     QUANTITY, TRACEPARENT, USER_ID, VOUCHER_ID,
     event::{ORDER_ID, REASON, REFERENCE},
 };
 use crate::{
-    event::EventText,
-    order::{OrderId, Quantity, UserId, VoucherId},
-    results::{OrderResult, PublishedResult, ResultKind, ResultState},
-    traceparent::Traceparent,
+    order::OrderId,
+    results::{OrderResult, PublishedResult, ResultKind},
 };
 
 const STATE: &str = "state";
@@ -53,9 +51,9 @@ pub fn result_fields(result: &OrderResult, mut take: impl FnMut(&'static str, &s
     }
 }
 
-/// The reason why an entry of the results stream is not a result that this version can read.
+/// The reason why an entry of the results stream is not a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the field {field} of the result is missing or has a value that this version does not know")]
+#[error("the field {field} of the result is missing or has a value that no result has")]
 pub struct BadResult {
     /// The name of the field.
     pub field: &'static str,
@@ -63,63 +61,38 @@ pub struct BadResult {
 
 impl PublishedResult {
     /// Reads a result from an entry of the results stream. A result of an earlier version has no field `kind`: its
-    /// state and reason determine the kind.
+    /// state and reason determine the kind. Fields that this version does not know are left out of the JSON: a later
+    /// version may write them as numbers, and a reader must not get a member with two types.
     ///
     /// # Errors
-    /// Fails if a required field is missing, or a field has an unknown value.
+    /// Fails if a required field is missing, or an id or a number is not valid.
     pub fn read(entry: &Entry) -> Result<Self, BadResult> {
-        let state = required(entry, STATE, ResultState::from_word)?;
-        let reason = optional(entry, REASON, |text| Some(text.to_owned().into()))?;
-        let result = OrderResult {
-            order: required(entry, ORDER_ID, parsed::<OrderId>)?,
-            user: optional(entry, USER_ID, parsed::<UserId>)?,
-            voucher: optional(entry, VOUCHER_ID, parsed::<VoucherId>)?,
-            quantity: optional(entry, QUANTITY, parsed::<Quantity>)?,
-            state,
-            reference: optional(entry, REFERENCE, parsed::<EventText>)?,
-            reason,
-            step: required(entry, STEP, parsed)?,
-            entry: required(entry, ENTRY, parsed)?,
-            at_ms: required(entry, AT, parsed)?,
-            traceparent: optional(entry, TRACEPARENT, |text| Traceparent::parse(text.as_bytes()))?,
-        };
-        let kind = optional(entry, KIND, ResultKind::from_word)?.unwrap_or_else(|| result.kind());
-        Ok(Self { kind, result })
-    }
-}
-
-/// The JSON form of a result has the names of the entry's fields. Ids are texts, because they are above 2^53.
-impl Serialize for PublishedResult {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self { kind, result } = self;
-        let mut map = serializer.serialize_map(None)?;
-        map.serialize_entry(ORDER_ID, &result.order.to_string())?;
-        let ids = [
-            (USER_ID, result.user.map(|id| id.to_string())),
-            (VOUCHER_ID, result.voucher.map(|id| id.to_string())),
+        let text = |field| optional(entry, field, parsed::<String>);
+        let order = required(entry, ORDER_ID, parsed::<OrderId>)?;
+        let state = required(entry, STATE, parsed::<String>)?;
+        let (reference, reason) = (text(REFERENCE)?, text(REASON)?);
+        let kind = text(KIND)?.unwrap_or_else(|| ResultKind::of(&state, reason.as_deref()).word().to_owned());
+        let step = required(entry, STEP, parsed::<i64>)?;
+        let at: EntryId = required(entry, ENTRY, parsed)?;
+        let members = [
+            (ORDER_ID, Some(json!(order.to_string()))),
+            (USER_ID, text(USER_ID)?.map(Value::from)),
+            (VOUCHER_ID, text(VOUCHER_ID)?.map(Value::from)),
+            (QUANTITY, optional(entry, QUANTITY, parsed::<u64>)?.map(Value::from)),
+            (STATE, Some(json!(state))),
+            (KIND, Some(json!(kind))),
+            (REFERENCE, reference.as_deref().map(Value::from)),
+            (REASON, reason.map(Value::from)),
+            (STEP, Some(json!(step))),
+            (ENTRY, Some(json!(at))),
+            (AT, Some(json!(required(entry, AT, parsed::<u64>)?))),
+            (TRACEPARENT, text(TRACEPARENT)?.map(Value::from)),
         ];
-        for (name, id) in ids.iter().filter_map(|(name, id)| Some((name, id.as_ref()?))) {
-            map.serialize_entry(name, id)?;
-        }
-        if let Some(quantity) = result.quantity {
-            map.serialize_entry(QUANTITY, &quantity.get())?;
-        }
-        map.serialize_entry(STATE, result.state.word())?;
-        map.serialize_entry(KIND, kind.word())?;
-        let texts = [
-            (REFERENCE, result.reference.as_ref().map(EventText::as_str)),
-            (REASON, result.reason.as_deref()),
-        ];
-        for (name, text) in texts.into_iter().filter_map(|(name, text)| Some((name, text?))) {
-            map.serialize_entry(name, text)?;
-        }
-        map.serialize_entry(STEP, &result.step)?;
-        map.serialize_entry(ENTRY, &result.entry)?;
-        map.serialize_entry(AT, &result.at_ms)?;
-        if let Some(traceparent) = result.traceparent {
-            map.serialize_entry(TRACEPARENT, &traceparent.to_string())?;
-        }
-        map.end()
+        // An object of the library would sort its members.
+        let members: Vec<String> =
+            members.into_iter().filter_map(|(name, value)| Some(format!("\"{name}\":{}", value?))).collect();
+        let json = format!("{{{}}}", members.join(","));
+        Ok(Self { order, state, kind, reference, step, entry: at, json })
     }
 }
 
@@ -147,8 +120,6 @@ fn required<T>(
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use serde_json::json;
-    use tidegate_stream::EntryId;
 
     use super::*;
     use crate::{results::ResultState, traceparent::Traceparent};
@@ -180,23 +151,24 @@ mod tests {
         result_fields(&result, |name, value| fields.push((name, value.to_owned())));
         let fields: Vec<(&str, &str)> = fields.iter().map(|(name, value)| (*name, value.as_str())).collect();
         let read = PublishedResult::read(&entry(&fields)).unwrap();
-        assert_eq!(read, PublishedResult { kind: ResultKind::Fact, result: result.clone() });
+        assert_eq!((read.order, &*read.state, &*read.kind), (result.order, "refund_due", "fact"));
+        assert_eq!((read.reference.as_deref(), read.step, read.entry), (Some("pay-1"), -1, result.entry));
+        let json = |read: &PublishedResult| serde_json::from_str::<Value>(&read.json).unwrap();
         let shown = json!({
             "orderId": "9223372036854775807", "userId": "5", "voucherId": "7", "quantity": 3,
             "state": "refund_due", "kind": "fact", "ref": "pay-1", "reason": "late", "step": -1, "entry": "8-1",
             "at": 1_718_000_000_000_u64,
             "traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
         });
-        assert_eq!(serde_json::to_value(&read).unwrap(), shown);
+        assert_eq!(json(&read), shown);
 
         let old = [("orderId", "1"), ("state", "refunded"), ("step", "2"), ("entry", "8-1"), ("at", "9")];
         let kind =
             |more: &[(&str, &str)]| PublishedResult::read(&entry(&[&old, more].concat())).map(|it| it.kind);
-        assert_eq!(kind(&[]), Ok(ResultKind::State));
-        assert_eq!(kind(&[("reason", "not_moved")]), Ok(ResultKind::Fact));
-        assert_eq!(kind(&[("kind", "fact")]), Ok(ResultKind::Fact), "the writer knows best");
-        assert_eq!(kind(&[("kind", "rumour")]), Err(BadResult { field: "kind" }));
-        assert_eq!(kind(&[("userId", "x")]), Err(BadResult { field: "userId" }));
+        assert_eq!(kind(&[]).as_deref(), Ok("state"));
+        assert_eq!(kind(&[("reason", "not_moved")]).as_deref(), Ok("fact"));
+        assert_eq!(kind(&[("kind", "fact")]).as_deref(), Ok("fact"), "the writer knows best");
+        assert_eq!(kind(&[("quantity", "x")]), Err(BadResult { field: "quantity" }));
         for left_out in 0..old.len() {
             let fields: Vec<_> =
                 old.iter().enumerate().filter(|(at, _)| *at != left_out).map(|it| *it.1).collect();
@@ -206,7 +178,17 @@ mod tests {
         let shown = json!({
             "orderId": "1", "state": "refunded", "kind": "state", "step": 2, "entry": "8-1", "at": 9,
         });
-        assert_eq!(serde_json::to_value(&bare).unwrap(), shown);
+        assert_eq!(json(&bare), shown);
+    }
+
+    #[test]
+    fn a_result_of_a_later_version_is_read_as_it_stands() {
+        let later = [("orderId", "1"), ("state", "shipped \"x\""), ("kind", "rumour"), ("parcel", "3")];
+        let more = [("quantity", "20000"), ("step", "2"), ("entry", "8-1"), ("at", "9"), ("ref", "a\nb")];
+        let read = PublishedResult::read(&entry(&[&later[..], &more].concat())).unwrap();
+        let shown = r#"{"orderId":"1","quantity":20000,"state":"shipped \"x\"","kind":"rumour","ref":"a\nb","step":2,"entry":"8-1","at":9}"#;
+        assert_eq!(read.json, shown);
+        assert_eq!((&*read.state, &*read.kind), ("shipped \"x\"", "rumour"));
     }
 
     #[test]
