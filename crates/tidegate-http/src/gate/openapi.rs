@@ -47,15 +47,13 @@ pub fn kind_of(slug: &str) -> Option<ProblemKind> {
 }
 
 /// The words of each schema that is a list of words.
-fn enumerations() -> [(&'static str, Vec<&'static str>); 8] {
+fn enumerations() -> [(&'static str, Vec<&'static str>); 6] {
     let kinds = || EventKind::ALL.into_iter();
     let rejections = EventRejection::ALL.map(EventOutcome::Rejected);
     let outcomes = [EventOutcome::Applied, EventOutcome::Unchanged, EventOutcome::RefundDue];
     let (states, result_kinds) =
         (ResultState::ALL.map(ResultState::word), ResultKind::ALL.map(ResultKind::word));
     [
-        ("ResultState", states.to_vec()),
-        ("ResultKind", result_kinds.to_vec()),
         ("ResultFilter", result_kinds.into_iter().chain(states).collect()),
         ("OrderState", OrderState::ALL.map(OrderState::word).to_vec()),
         ("OfferState", OfferState::ALL.map(OfferState::word).to_vec()),
