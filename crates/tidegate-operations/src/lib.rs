@@ -52,6 +52,6 @@ pub use change::{End, Ending, InvalidInput, Next, Plan, Report};
 pub use entry_source::EntrySource;
 pub use settings::{
     FleetTiming, MySqlSettings, RedisSettings, ResultsSettings, StreamSettings, System, SystemSettings,
-    WebhookFilter, WebhookSettings, WebhookUrl,
+    WebhookSettings, WebhookUrl,
 };
 pub use stores::Stores;

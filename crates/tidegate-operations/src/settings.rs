@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tidegate_orders::{KeyTemplates, Partition, Published, VoucherId, scripts::Confirmation};
 use tidegate_stream::{RedisCluster, Sentinels, SlotMaster, StreamNames};
 
-pub use self::webhook::{WebhookFilter, WebhookSettings, WebhookUrl};
+pub use self::webhook::{WebhookSettings, WebhookUrl};
 use crate::{change::InvalidInput, redacted::RedactedUrl};
 
 /// The settings of all partitions of a system, or of the whole system if it has no partitions. Settings other than

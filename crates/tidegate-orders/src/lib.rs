@@ -62,7 +62,7 @@ pub use records::{
     journal::{JournalField, JournalNote, JournalSum, Sum},
 };
 pub use restore_counter::{RestoreCounter, RestoreState};
-pub use results::{OrderResult, Published, PublishedResult, ResultKind, ResultState};
+pub use results::{OrderResult, Published, PublishedResult, ResultFilter, ResultKind, ResultState};
 pub use row_state::RowState;
 pub use scripts::RedisStore;
 pub use server_facts::ServerFacts;

@@ -255,6 +255,61 @@ impl Published {
     }
 }
 
+/// The results that a reader wants, by the words of their states and kinds. Without words, it wants all results.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ResultFilter {
+    words: Vec<&'static str>,
+}
+
+impl ResultFilter {
+    /// Parses a list of words: states of results, `state` and `fact`.
+    ///
+    /// # Errors
+    /// If a word is unknown, or if `published` says that workers do not publish such results. The text says which, and
+    /// continues a sentence that begins with the name of the list.
+    pub fn parse<T: AsRef<str>>(
+        words: impl IntoIterator<Item = T>,
+        published: Published,
+    ) -> Result<Self, String> {
+        let word = |text: T| {
+            let text = text.as_ref();
+            let (kind, state) = (ResultKind::from_word(text), ResultState::from_word(text));
+            let Some(word) = kind.map(ResultKind::word).or(state.map(ResultState::word)) else {
+                let states = ResultState::ALL.map(ResultState::word).join(", ");
+                return Err(format!("has the unknown word {text:?}; the words are: state, fact, {states}"));
+            };
+            if ResultState::ALL.iter().any(|it| state.is_none_or(|own| own == *it) && published.includes(*it))
+            {
+                return Ok(word);
+            }
+            Err(format!(
+                "has {word}, but workers do not publish such results, because results.publish is \"{}\": set \
+                 results.publish to \"all\", or leave out {word}",
+                published.word()
+            ))
+        };
+        Ok(Self { words: words.into_iter().map(word).collect::<Result<_, _>>()? })
+    }
+
+    /// Whether the reader wants this result.
+    #[must_use]
+    pub fn include(&self, result: &PublishedResult) -> bool {
+        self.is_all() || self.words.iter().any(|word| [&*result.state, &*result.kind].contains(word))
+    }
+
+    /// Whether the reader wants all results.
+    #[must_use]
+    pub fn is_all(&self) -> bool {
+        self.words.is_empty()
+    }
+
+    /// The words of the list. An empty list means all results.
+    #[must_use]
+    pub fn words(&self) -> &[&'static str] {
+        &self.words
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -294,5 +349,29 @@ mod tests {
         let words: Vec<_> = included(Published::Exceptions).into_iter().map(ResultState::word).collect();
         assert_eq!(words, ["refused", "dead", "cancelled", "expired", "refund_due", "rejected"]);
         assert_eq!(included(Published::All), ResultState::ALL);
+    }
+
+    #[test]
+    fn a_filter_has_known_words_of_results_that_are_published() {
+        let parse = |words: &[&str], published| ResultFilter::parse(words, published);
+        let filter = parse(&["paid", "state", "fact"], Published::All).unwrap();
+        assert_eq!((filter.words(), filter.is_all()), (&["paid", "state", "fact"][..], false));
+        assert!(parse(&["refund_due", "fact"], Published::Exceptions).is_ok());
+        for published in Published::ALL {
+            assert!(parse(&[], published).unwrap().is_all());
+        }
+        for (word, published, why) in [
+            ("paid", Published::Exceptions, "has paid, but workers do not publish such results"),
+            ("paid", Published::Exceptions, "because results.publish is \"exceptions\""),
+            ("fact", Published::None, "because results.publish is \"none\""),
+            (
+                "payed",
+                Published::All,
+                "the unknown word \"payed\"; the words are: state, fact, confirmed, refused,",
+            ),
+        ] {
+            let error = parse(&[word], published).unwrap_err();
+            assert!(error.contains(why), "{error}");
+        }
     }
 }

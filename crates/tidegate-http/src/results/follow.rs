@@ -7,12 +7,12 @@ use futures_util::{
     future::{join_all, pending, select_all},
     stream::FuturesUnordered,
 };
+use tidegate_orders::ResultFilter;
 use tokio::sync::watch;
 
 use super::{
     cursor::Cursor,
     newest::FollowGuard,
-    question::KindFilter,
     reader::{PageOutcome, ReadResult},
     source::ResultSource,
 };
@@ -26,7 +26,7 @@ pub struct Follow {
     cursor: Cursor,
     /// The source of each position of the cursor. None: this gate does not serve the partition.
     sources: Vec<Option<Followed>>,
-    wanted: KindFilter,
+    wanted: ResultFilter,
     /// The partition from which the next results are taken first, so that each has its turn.
     turn: usize,
 }
@@ -62,7 +62,7 @@ impl Follow {
     /// whether the partition is in the present list.
     pub fn new(
         cursor: Cursor,
-        wanted: KindFilter,
+        wanted: ResultFilter,
         source_of: impl Fn(&str) -> Option<(Arc<ResultSource>, InList)>,
     ) -> Self {
         let followed = |(source, in_list): (Arc<ResultSource>, InList)| Followed {
@@ -108,7 +108,7 @@ impl Follow {
             self.cursor.positions[at].1 = start.clone();
             let mut is_left_over = false;
             for kept in results {
-                if let Some(shown) = kept.result.as_ref().filter(|shown| self.wanted.includes(shown)) {
+                if let Some(shown) = kept.result.as_ref().filter(|shown| self.wanted.include(shown)) {
                     if taken.len() >= limit || weight >= bytes {
                         is_left_over = true;
                         break;

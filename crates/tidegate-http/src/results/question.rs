@@ -6,7 +6,7 @@ use hyper::{
     HeaderMap,
     header::{ACCEPT, HeaderValue},
 };
-use tidegate_orders::{Published, PublishedResult, ResultKind, ResultState};
+use tidegate_orders::{Published, ResultFilter};
 
 use super::cursor::Cursor;
 use crate::server_sent::EVENTS;
@@ -27,7 +27,7 @@ pub struct Question {
     /// The place from which to read.
     pub from: ReadPosition,
     /// The kinds of results to read.
-    pub wanted: KindFilter,
+    pub wanted: ResultFilter,
     /// The longest time to wait for the first result.
     pub wait: Duration,
     /// The largest number of results of the page.
@@ -45,55 +45,6 @@ pub enum ReadPosition {
     Latest,
     /// The results after a cursor.
     Cursor(Cursor),
-}
-
-/// The results that a reader wants. If it names neither states nor kinds, it wants all results.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct KindFilter {
-    states: Vec<ResultState>,
-    kinds: Vec<ResultKind>,
-}
-
-impl KindFilter {
-    /// Whether the reader wants this result.
-    pub fn includes(&self, result: &PublishedResult) -> bool {
-        self.is_all()
-            || self.states.iter().any(|state| state.word() == result.state)
-            || self.kinds.iter().any(|kind| kind.word() == result.kind)
-    }
-
-    /// Whether the reader wants all results.
-    pub fn is_all(&self) -> bool {
-        self.states.is_empty() && self.kinds.is_empty()
-    }
-
-    fn parse(words: &str, published: Published) -> Result<Self, String> {
-        let mut wanted = Self::default();
-        for word in words.split(',') {
-            let kind = ResultKind::from_word(word);
-            let states = ResultState::ALL.into_iter().filter(|state| match kind {
-                Some(_) => true,
-                None => state.word() == word,
-            });
-            let states: Vec<ResultState> = states.collect();
-            if states.is_empty() {
-                let kinds = ResultKind::ALL.map(ResultKind::word).into_iter();
-                let known: Vec<&str> = kinds.chain(ResultState::ALL.map(ResultState::word)).collect();
-                return Err(format!("`kinds` has {word:?}; the words are: {}", known.join(", ")));
-            }
-            if !states.iter().any(|state| published.includes(*state)) {
-                return Err(format!(
-                    "results of the kind {word} are not published: the setting results.publish is {:?}",
-                    published.word()
-                ));
-            }
-            match kind {
-                Some(kind) => wanted.kinds.push(kind),
-                None => wanted.states.extend(states),
-            }
-        }
-        Ok(wanted)
-    }
 }
 
 impl Question {
@@ -126,8 +77,8 @@ impl Question {
             Some(LATEST) => ReadPosition::Latest,
             Some(cursor) => ReadPosition::Cursor(Cursor::parse(cursor).map_err(|bad| bad.to_string())?),
         };
-        let wanted =
-            value("kinds")?.map(|words| KindFilter::parse(words, published)).transpose()?.unwrap_or_default();
+        let words = value("kinds")?.map_or_else(Vec::new, |words| words.split(',').collect());
+        let wanted = ResultFilter::parse(words, published).map_err(|why| format!("`kinds` {why}"))?;
         let limit = number("limit", 1, MOST as u64, LIMIT as u64)?;
         Ok(Self {
             from,
@@ -164,10 +115,7 @@ mod tests {
             (&asked.from, asked.wait, asked.limit),
             (&ReadPosition::Latest, Duration::from_secs(60), 1000)
         );
-        assert_eq!(
-            (asked.wanted.states, asked.wanted.kinds),
-            (vec![ResultState::Refused], vec![ResultKind::Fact])
-        );
+        assert_eq!(asked.wanted.words(), ["fact", "refused"]);
         for bad in
             ["wait=61", "wait=-1", "limit=0", "limit=1001", "limit=1&limit=2", "after=x", "kinds=refused,x"]
         {
@@ -178,11 +126,8 @@ mod tests {
     #[test]
     fn kinds_that_are_not_published_are_refused_with_the_setting() {
         let why = parse("kinds=confirmed").unwrap_err();
-        assert!(why.contains("results.publish") && why.contains("\"exceptions\""), "{why}");
-        let none = |query| Question::parse(query, &HeaderMap::new(), Published::None);
-        assert!(none("kinds=fact").is_err() && none("").is_ok());
-        let why = parse("kinds=shipped").unwrap_err();
-        assert!(why.contains("state, fact, confirmed, refused,"), "{why}");
+        assert!(why.starts_with("`kinds` has confirmed") && why.contains("results.publish"), "{why}");
+        assert!(Question::parse("", &HeaderMap::new(), Published::None).is_ok());
     }
 
     #[test]

@@ -10,9 +10,8 @@ use hyper::{
     header::{CONTENT_TYPE, HeaderValue, USER_AGENT},
 };
 use standardwebhooks::{HEADER_WEBHOOK_ID, HEADER_WEBHOOK_SIGNATURE, HEADER_WEBHOOK_TIMESTAMP};
-use tidegate_operations::WebhookFilter;
 use tidegate_orders::{
-    PublishedResult, RedisStore,
+    PublishedResult, RedisStore, ResultFilter,
     publisher::now_ms,
     webhook_notes::{self, WebhookPause},
 };
@@ -53,7 +52,7 @@ pub struct WebhookHandler {
 /// The caller of a webhook's receiver.
 pub struct WebhookCaller {
     pub(super) redis: RedisStore,
-    pub(super) kinds: WebhookFilter,
+    pub(super) kinds: ResultFilter,
     pub(super) signer: Arc<Signer>,
     pub(super) client: Client,
     pub(super) state: Arc<WebhookState>,

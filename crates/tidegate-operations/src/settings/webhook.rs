@@ -2,7 +2,7 @@
 
 use std::{fmt, path::PathBuf};
 
-use tidegate_orders::{Published, PublishedResult, ResultKind, ResultState};
+use tidegate_orders::ResultFilter;
 
 use crate::redacted::HIDDEN;
 
@@ -16,7 +16,7 @@ pub struct WebhookSettings {
     /// The file with the secret that signs the results, or with two secrets while one of them is replaced.
     pub secret_file: PathBuf,
     /// The results that workers send.
-    pub kinds: WebhookFilter,
+    pub kinds: ResultFilter,
     /// Whether workers may send results over plain HTTP to addresses that are not loopback.
     pub allow_http: bool,
 }
@@ -55,77 +55,9 @@ impl fmt::Debug for WebhookUrl {
     }
 }
 
-/// The results that a webhook gets, by their states and kinds.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct WebhookFilter {
-    /// The words that the configuration chose. If the list is empty, the webhook gets all results.
-    words: Vec<&'static str>,
-}
-
-impl WebhookFilter {
-    /// Parses the words of the member `kinds`: states of results, `state` and `fact`. Without words, the webhook gets
-    /// all results that workers publish.
-    ///
-    /// # Errors
-    /// If a word is unknown, or if `published` says that workers do not publish such results. The text says which.
-    pub fn parse<T: AsRef<str>>(words: &[T], published: Published) -> Result<Self, String> {
-        if published == Published::None {
-            return Err("selects nothing, because results.publish is none: set results.publish to \"exceptions\", or \
-                        remove the webhook"
-                .to_owned());
-        }
-        let word = |text: &T| {
-            let text = text.as_ref();
-            if let Some(kind) = ResultKind::from_word(text) {
-                return Ok(kind.word());
-            }
-            let state = ResultState::from_word(text).ok_or_else(|| {
-                let states = ResultState::ALL.map(ResultState::word).join(", ");
-                format!("has the unknown word {text:?}; known are state, fact, {states}")
-            })?;
-            if published.includes(state) {
-                return Ok(state.word());
-            }
-            Err(format!(
-                "has {state}, which workers do not publish: set results.publish to \"all\", or remove \
-                 {state} from `kinds`"
-            ))
-        };
-        Ok(Self { words: words.iter().map(word).collect::<Result<_, _>>()? })
-    }
-
-    /// Whether the webhook gets this result.
-    #[must_use]
-    pub fn include(&self, result: &PublishedResult) -> bool {
-        self.words.is_empty() || self.words.iter().any(|word| [&*result.state, &*result.kind].contains(word))
-    }
-
-    /// The words that the configuration chose. An empty list means all results.
-    #[must_use]
-    pub fn words(&self) -> &[&'static str] {
-        &self.words
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn only_kinds_that_are_published_can_be_chosen() {
-        let parse = |words: &[&str], published| WebhookFilter::parse(words, published);
-        assert!(parse(&["paid", "state", "fact"], Published::All).is_ok());
-        assert!(parse(&["refund_due", "fact"], Published::Exceptions).is_ok());
-        assert!(parse(&[], Published::Exceptions).unwrap().words().is_empty());
-        for (words, published, why) in [
-            (&["paid"][..], Published::Exceptions, "has paid, which workers do not publish"),
-            (&["payed"], Published::All, "the unknown word \"payed\""),
-            (&[], Published::None, "results.publish is none"),
-        ] {
-            let error = parse(words, published).unwrap_err();
-            assert!(error.contains(why), "{error}");
-        }
-    }
 
     #[test]
     fn of_a_url_only_the_scheme_and_the_host_are_shown() {

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use tidegate_http::webhooks::Target;
-use tidegate_operations::{WebhookFilter, WebhookSettings, WebhookUrl};
-use tidegate_orders::Published;
+use tidegate_operations::{WebhookSettings, WebhookUrl};
+use tidegate_orders::{Published, ResultFilter};
 use toml::{Table, Value};
 
 use crate::config::{list_entry::ListEntry, reader::SettingsReader};
@@ -30,7 +30,13 @@ fn webhook(entry: &mut ListEntry, published: Published) -> Option<WebhookSetting
         None => entry.missing("secret_file"),
     };
     let words = entry.words("kinds").unwrap_or_default();
-    let kinds = WebhookFilter::parse(&words, published).or_else(|why| entry.wrong("kinds", why).ok_or(()));
+    let kinds = match published {
+        Published::None => Err("selects nothing, because results.publish is none: set results.publish to \
+                                \"exceptions\", or remove the webhook"
+            .to_owned()),
+        published => ResultFilter::parse(&words, published),
+    };
+    let kinds = kinds.or_else(|why| entry.wrong("kinds", why).ok_or(()));
     Some(WebhookSettings {
         name: name?,
         url: url?,
