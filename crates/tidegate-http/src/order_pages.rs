@@ -22,6 +22,7 @@ use self::{
 };
 use crate::{
     answer::{Answer, JSON, answer},
+    server::parameter,
     server_sent::{EVENTS, StreamEnd, event_answer},
 };
 
@@ -33,7 +34,7 @@ const FIRST_LOOK_WITHIN: Duration = Duration::from_secs(7);
 pub enum NoOrderPage {
     /// The request is invalid, with the reason.
     #[error("{0}")]
-    BadQuestion(&'static str),
+    BadQuestion(String),
     /// Too many clients ask at the same time.
     #[error("too many requests at the same time")]
     TooMany,
@@ -101,7 +102,7 @@ impl OrderPages {
         if self.watch.is_sharded() && asked.1.is_none() && progress.state == OrderState::Unknown {
             // The query read only one shard, and the row may be in another.
             let why = "no such order in the shard of this order id: also send `voucherId`, which finds the right shard";
-            return Err(NoOrderPage::BadQuestion(why));
+            return Err(NoOrderPage::BadQuestion(why.to_owned()));
         }
         if viewer.only.is_some() && progress.user != viewer.only {
             let unknown = OrderProgress::unknown(asked.0);
@@ -167,18 +168,11 @@ async fn first_look(told: &mut watch::Receiver<LastProgress>) -> Result<Arc<Orde
     }
 }
 
-fn asked(id: &str, query: &str) -> Result<Asked, &'static str> {
+fn asked(id: &str, query: &str) -> Result<Asked, String> {
     let order: OrderId = id.parse().map_err(|_| "an order id is a number from 1 to 9223372036854775807")?;
     // Earlier versions named the parameter `voucher`.
-    let pairs = query.split('&').filter_map(|part| part.split_once('='));
-    let vouchers = pairs.filter(|(name, _)| ["voucherId", "voucher"].contains(name)).map(|(_, value)| value);
-    let vouchers: Vec<&str> = vouchers.collect();
-    let voucher = match vouchers.as_slice() {
-        [] => None,
-        [one] => Some(one.parse::<VoucherId>().map_err(|_| "`voucherId` is not a valid voucher id")?),
-        _ => return Err("send `voucherId` only once"),
-    };
-    Ok((order, voucher))
+    let voucher = parameter(query, &["voucherId", "voucher"])?.map(|id| id.parse::<VoucherId>()).transpose();
+    Ok((order, voucher.map_err(|_| "`voucherId` is not a valid voucher id")?))
 }
 
 #[cfg(test)]
@@ -191,6 +185,7 @@ mod tests {
         let voucher = |number: i64| VoucherId::try_from(number).unwrap();
         assert_eq!(asked("7", ""), Ok((id(7), None)));
         assert_eq!(asked("7", "voucherId=3&x=1"), Ok((id(7), Some(voucher(3)))));
+        assert_eq!(asked("7", "voucherId=%33"), Ok((id(7), Some(voucher(3)))));
         assert_eq!(asked("7", "voucher=3"), Ok((id(7), Some(voucher(3)))), "as earlier versions");
         for (path, query) in [
             ("", ""),

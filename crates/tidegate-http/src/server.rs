@@ -1,6 +1,6 @@
 //! The parts that the HTTP servers of the process share.
 
-use std::{io, net::SocketAddr, time::Duration};
+use std::{borrow::Cow, io, net::SocketAddr, time::Duration};
 
 use hyper::{
     Request, Version,
@@ -49,9 +49,43 @@ pub fn fault_of_head<B>(request: &Request<B>) -> Option<&'static str> {
     }
 }
 
+/// The decoded value of a parameter of a query. A parameter may have former names beside its present name, the first of
+/// `names`.
+///
+/// # Errors
+/// Fails with the reason if the parameter is sent more than once: two servers may take different values.
+pub fn parameter<'q>(query: &'q str, names: &[&str]) -> Result<Option<Cow<'q, str>>, String> {
+    let pairs = form_urlencoded::parse(query.as_bytes());
+    let mut values = pairs.filter(|(name, _)| names.contains(&&**name)).map(|(_, value)| value);
+    match (values.next(), values.next()) {
+        (value, None) => Ok(value),
+        _ => Err(format!("send `{}` only once", names[0])),
+    }
+}
+
 /// Whether a value is a valid host. It is empty if the client does not know the name, and it never has a user, which a
 /// URL's authority may have.
 fn is_host(host: &HeaderValue) -> bool {
     let host = host.as_bytes();
     host.is_empty() || !host.contains(&b'@') && Authority::try_from(host).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_parameter_is_decoded_and_sent_once_under_one_of_its_names() {
+        let value = |query: &'static str| {
+            parameter(query, &["voucherId", "voucher"]).map(|it| it.map(Cow::into_owned))
+        };
+        assert_eq!((value(""), value("voucherIds=7")), (Ok(None), Ok(None)));
+        assert_eq!(value("voucherId"), Ok(Some(String::new())));
+        for query in ["voucherId=7+%2c", "x=1&voucher=7%20,", "%76oucher%49d=7+,"] {
+            assert_eq!(value(query), Ok(Some("7 ,".to_owned())), "{query}");
+        }
+        for twice in ["voucherId=7&voucherId=7", "voucher=7&x&voucherId=8", "voucherId&voucher%49d"] {
+            assert_eq!(value(twice), Err("send `voucherId` only once".to_owned()), "{twice}");
+        }
+    }
 }

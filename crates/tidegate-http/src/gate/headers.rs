@@ -1,4 +1,4 @@
-//! The headers and the queries of requests, apart from those that name the caller.
+//! The headers and the ids of requests, apart from those that name the caller.
 
 use std::{fmt::Display, str::FromStr, time::Duration};
 
@@ -37,16 +37,6 @@ pub fn traceparent(headers: &HeaderMap) -> Option<String> {
 /// Parses an id in a path or in a query.
 pub fn parsed<T: FromStr<Err: Display>>(text: &str, name: &str) -> Result<T, Problem> {
     text.parse().map_err(|error| ProblemKind::BadQuestion.because(format!("the {name} {text:?}: {error}")))
-}
-
-/// The value of a parameter of a query. Ids and numbers need no decoding.
-pub fn parameter<'q>(query: Option<&'q str>, name: &str) -> Result<Option<&'q str>, Problem> {
-    let pairs = query.unwrap_or_default().split('&').filter_map(|pair| pair.split_once('='));
-    let mut values = pairs.filter(|(known, _)| *known == name).map(|(_, value)| value);
-    match (values.next(), values.next()) {
-        (value, None) => Ok(value),
-        _ => Err(ProblemKind::BadQuestion.because(format!("send `{name}` only once"))),
-    }
 }
 
 /// The time for which the client prefers to wait (RFC 7240), at most [`MOST_WAIT`]. A preference that makes no sense is

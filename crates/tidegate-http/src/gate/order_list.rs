@@ -13,9 +13,10 @@ use tokio::{sync::Semaphore, time::timeout};
 
 use super::{
     following::Generation,
-    headers::{parameter, parsed},
+    headers::parsed,
     problem::{Problem, ProblemKind},
 };
+use crate::server::parameter;
 
 /// The largest number of orders in a list.
 const MOST_ORDERS: u16 = 100;
@@ -55,8 +56,11 @@ impl OrderList {
 /// Reads from a query whose orders are asked for. If a proxy names the user, it is `only` this one.
 pub fn asked(query: Option<&str>, only: Option<UserId>) -> Result<(VoucherId, UserId), Problem> {
     let missing = |name: &str| ProblemKind::BadQuestion.because(format!("`{name}` is missing"));
-    let voucher = parsed(parameter(query, "voucherId")?.ok_or_else(|| missing("voucherId"))?, "voucherId")?;
-    let user = match parameter(query, "userId")?.map(|user| parsed(user, "userId")).transpose()?.or(only) {
+    let value = |name| {
+        parameter(query.unwrap_or_default(), &[name]).map_err(|why| ProblemKind::BadQuestion.because(why))
+    };
+    let voucher = parsed(&value("voucherId")?.ok_or_else(|| missing("voucherId"))?, "voucherId")?;
+    let user = match value("userId")?.map(|user| parsed(&user, "userId")).transpose()?.or(only) {
         Some(user) => user,
         None => return Err(missing("userId")),
     };

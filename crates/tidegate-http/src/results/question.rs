@@ -9,7 +9,7 @@ use hyper::{
 use tidegate_orders::{Published, ResultFilter};
 
 use super::cursor::Cursor;
-use crate::server_sent::EVENTS;
+use crate::{server::parameter, server_sent::EVENTS};
 
 /// The number of results of a page if the request names no other.
 const LIMIT: usize = 100;
@@ -53,31 +53,25 @@ impl Question {
     /// # Errors
     /// Fails with the reason if a parameter is invalid, or if results are asked for that are not published.
     pub fn parse(query: &str, headers: &HeaderMap, published: Published) -> Result<Self, String> {
-        let parameters: Vec<_> = form_urlencoded::parse(query.as_bytes()).collect();
-        if let Some((name, _)) = parameters.iter().find(|(name, _)| !PARAMETERS.contains(&name.as_ref())) {
+        let mut names = form_urlencoded::parse(query.as_bytes()).map(|(name, _)| name);
+        if let Some(name) = names.find(|name| !PARAMETERS.contains(&name.as_ref())) {
             return Err(format!("`{name}` is unknown: the parameters are {}", PARAMETERS.join(", ")));
         }
-        let value = |name: &str| {
-            let mut values =
-                parameters.iter().filter(|(own, _)| own == name).map(|(_, value)| value.as_ref());
-            match (values.next(), values.next()) {
-                (value, None) => Ok(value.filter(|value| !value.is_empty())),
-                (_, Some(_)) => Err(format!("send `{name}` only once")),
-            }
-        };
-        let number = |name: &str, least: u64, most: u64, or: u64| {
+        let value = |name| parameter(query, &[name]).map(|value| value.filter(|value| !value.is_empty()));
+        let number = |name, least: u64, most: u64, or: u64| {
             let Some(text) = value(name)? else { return Ok(or) };
             let number = text.parse().ok().filter(|number| (least..=most).contains(number));
             number.ok_or_else(|| format!("`{name}` is a number from {least} to {most}"))
         };
         let last_event = headers.get("last-event-id").map(HeaderValue::to_str).transpose();
         let last_event = last_event.map_err(|error| error.to_string())?.filter(|id| !id.is_empty());
-        let from = match last_event.or(value("after")?) {
+        let from = match last_event.or(value("after")?.as_deref()) {
             None => ReadPosition::Oldest,
             Some(LATEST) => ReadPosition::Latest,
             Some(cursor) => ReadPosition::Cursor(Cursor::parse(cursor).map_err(|bad| bad.to_string())?),
         };
-        let words = value("kinds")?.map_or_else(Vec::new, |words| words.split(',').collect());
+        let kinds = value("kinds")?;
+        let words = kinds.iter().flat_map(|words| words.split(','));
         let wanted = ResultFilter::parse(words, published).map_err(|why| format!("`kinds` {why}"))?;
         let limit = number("limit", 1, MOST as u64, LIMIT as u64)?;
         Ok(Self {
