@@ -17,7 +17,7 @@ use std::{
     time::Duration,
 };
 
-use futures_util::stream::unfold;
+use futures_util::{future::join_all, stream::unfold};
 use http_body_util::{Either, StreamBody};
 use hyper::{
     HeaderMap, Response, StatusCode, Uri,
@@ -52,7 +52,7 @@ const FOLLOWERS: usize = 128;
 const PAGE_BYTES: usize = 512 << 10;
 /// The shortest time for which a request looks for results of its kinds among others.
 const SCAN_WITHIN: Duration = Duration::from_secs(2);
-/// The largest number of removed partitions whose results are read.
+/// The largest number of removed partitions with a connection. A cursor may name any partition.
 const MOST_REMOVED: usize = 64;
 
 /// The reason why a request gets no results.
@@ -197,19 +197,31 @@ impl ResultPages {
             return Some((Arc::clone(source), InList::Removed));
         }
         if removed.len() >= MOST_REMOVED {
-            return None;
+            close_idle(&mut removed);
         }
         let tags: Vec<String> =
             Some(tag).filter(|tag| !tag.is_empty()).map(str::to_owned).into_iter().collect();
         let settings = self.system.with_tags(&tags).common().clone();
         let source = ResultSource::new(settings, Arc::clone(&self.shared.counts), self.stop.clone());
-        removed.insert(tag.to_owned(), Arc::clone(&source));
+        if removed.len() >= MOST_REMOVED {
+            source.stay_away();
+        } else {
+            removed.insert(tag.to_owned(), Arc::clone(&source));
+        }
         Some((source, InList::Removed))
     }
 
     fn removed(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<ResultSource>>> {
         self.removed.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Closes the connections of removed partitions that no request reads now. A request leaves a partition out as soon as
+/// it has read its stream to the end, or has found no stream.
+fn close_idle(removed: &mut HashMap<String, Arc<ResultSource>>) {
+    let idle = removed.extract_if(|_, source| Arc::strong_count(source) == 1);
+    let idle: Vec<_> = idle.map(|(_, source)| source).collect();
+    tokio::spawn(async move { join_all(idle.iter().map(|source| source.close())).await });
 }
 
 /// Reads the results of a page.

@@ -81,7 +81,7 @@ impl Follow {
         &self.cursor
     }
 
-    /// The tags of the partitions whose Redis did not answer the last read.
+    /// The tags of the partitions that could not be read the last time. The cursor keeps their positions.
     pub fn away(&self) -> Vec<&str> {
         self.sources.iter().flatten().filter(|it| it.is_away).map(|it| it.source.tag()).collect()
     }

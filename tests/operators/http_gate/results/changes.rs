@@ -1,9 +1,11 @@
 //! Tests of results of several partitions, of other lists of partitions, and of other servers.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use hyper::Method;
 use serde_json::json;
+use tokio::time::timeout;
 
 use super::{RESULTS, Reader, events::Listener, gate, kind, order_of, publish};
 use crate::{
@@ -81,6 +83,54 @@ async fn another_list_of_partitions_skips_nothing() {
     assert_eq!(shown.get("away"), None, "the removed partition was read to its end: {shown}");
     publish(&fixture, &key("c"), [24], "confirmed").await;
     assert_eq!(reader.rest().await, [24]);
+    assert!(gate.stop().await.success());
+}
+
+/// A cursor before all results of these partitions.
+fn cursor(tags: impl Iterator<Item = String>) -> String {
+    let positions: Vec<_> = tags.map(|tag| json!([tag, 0, 0, null, null])).collect();
+    URL_SAFE_NO_PAD.encode(json!([1, 1, positions]).to_string())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn invented_partitions_take_no_place_and_one_without_a_place_is_told_as_away() {
+    let fixture = Fixture::open().await;
+    let gate = gate_of(&fixture, "gate", "b,a");
+    let address = address_of(&gate).await;
+    publish(&fixture, &key("old"), 1..=3, "confirmed").await;
+    let after = |cursor| Reader { cursor: Some(cursor), ..Reader::new(address, "") };
+    for round in 0..3 {
+        let mut invented = after(cursor((0..60).map(|tag| format!("i{round}-{tag}"))));
+        assert_eq!(invented.rest().await, [] as [i64; 0]);
+        assert_eq!(invented.ask("").await.body.get("away"), None);
+    }
+    assert_eq!(after(cursor(["old".to_owned()].into_iter())).rest().await, [1, 2, 3]);
+    let clients = fixture.call("INFO clients").await.as_string().expect("a text");
+    let connected =
+        clients.lines().find_map(|line| line.strip_prefix("connected_clients:")).expect("a count");
+    assert!(connected.parse::<u32>().expect("a number") < 64 + 40, "{clients}");
+
+    // More removed partitions than places, and most of them cannot be read.
+    let broken = || (0..70).map(|tag| format!("w{tag}"));
+    for tag in broken() {
+        fixture.redis_says(&["SET", &key(&tag), "no stream"]).await;
+    }
+    let mut reader = after(cursor(broken().chain(["old".to_owned()])));
+    let answer = reader.ask("").await;
+    let away = answer.body["away"].as_array().expect("a list");
+    assert_eq!((away.len(), away.last()), (71, Some(&json!("old"))), "{}", answer.text);
+    for tag in broken() {
+        fixture.redis_says(&["DEL", &key(&tag)]).await;
+    }
+    reader.cursor = Some(answer.body["cursor"].as_str().expect("a cursor").to_owned());
+    let mut read = Vec::new();
+    let reading = async {
+        while read.len() < 3 {
+            read.extend(reader.page("&wait=1").await.iter().map(order_of));
+        }
+    };
+    timeout(Duration::from_secs(20), reading).await.expect("a place is free again");
+    assert_eq!(read, [1, 2, 3]);
     assert!(gate.stop().await.success());
 }
 
