@@ -22,8 +22,11 @@ use super::{
 
 /// The largest number of results in memory.
 const MOST: usize = 4_000;
-/// The largest size of the results in memory, in bytes.
+/// The largest size of the results of a partition in memory, in bytes.
 const MOST_BYTES: usize = 2 << 20;
+/// The largest size of the results of all partitions in memory, in bytes. If the list of partitions changes, the former
+/// list has as much until its followers have gone.
+const ALL_BYTES: usize = 16 << 20;
 /// The largest number of results in one read.
 const COUNT: u16 = 500;
 /// The time that a read waits for new results. After each read, the reader checks the stream and its server.
@@ -58,9 +61,15 @@ struct Newest {
     begin: Position,
     results: VecDeque<Arc<ReadResult>>,
     bytes: usize,
+    most_bytes: usize,
 }
 
 impl Newest {
+    fn begin(begin: Position, partitions: usize) -> Self {
+        let most_bytes = MOST_BYTES.min(ALL_BYTES / partitions.max(1));
+        Self { begin, results: VecDeque::new(), bytes: 0, most_bytes }
+    }
+
     /// The number of results up to a position. None: it is not a position between these results.
     fn place_of(&self, position: &Position) -> Option<usize> {
         let place = self.results.partition_point(|kept| kept.position.after <= position.after);
@@ -77,7 +86,7 @@ impl Newest {
     fn add(&mut self, results: Vec<Arc<ReadResult>>) {
         self.bytes += results.iter().map(|kept| kept.bytes()).sum::<usize>();
         self.results.extend(results);
-        while self.results.len() > MOST || self.bytes > MOST_BYTES {
+        while self.results.len() > MOST || self.bytes > self.most_bytes {
             let Some(oldest) = self.results.pop_front() else { break };
             self.bytes -= oldest.bytes();
             self.begin = oldest.position.clone();
@@ -205,7 +214,7 @@ async fn read(tail: &NewestResults, link: &ResultReader) -> anyhow::Result<()> {
         if stream.reconnects() != reconnects {
             continue;
         }
-        tail.set(Some(Newest { begin: last.clone(), results: VecDeque::new(), bytes: 0 }), false);
+        tail.set(Some(Newest::begin(last.clone(), tail.system.partition().tags().len())), false);
         loop {
             if tail.is_left() {
                 return Ok(());
@@ -238,7 +247,7 @@ mod tests {
     }
 
     fn newest(results: std::ops::RangeInclusive<u64>) -> Newest {
-        let mut newest = Newest { begin: position(results.start() - 1), results: VecDeque::new(), bytes: 0 };
+        let mut newest = Newest::begin(position(results.start() - 1), 1);
         newest.add(results.map(|ms| Arc::new(ReadResult { position: position(ms), result: None })).collect());
         newest
     }
@@ -263,5 +272,8 @@ mod tests {
         let newest = newest(1..=5_000);
         assert_eq!((newest.results.len(), newest.begin.after.ms), (MOST, 1_000));
         assert!(newest.bytes <= MOST_BYTES);
+        let mut one_of_64 = Newest::begin(position(0), 64);
+        one_of_64.add(newest.results.into());
+        assert!(one_of_64.bytes <= ALL_BYTES / 64, "{} bytes", one_of_64.bytes);
     }
 }
