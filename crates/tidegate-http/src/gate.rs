@@ -12,6 +12,7 @@ mod answers;
 mod attempts;
 mod body;
 mod caller;
+mod client_stream;
 mod counters;
 mod event_reports;
 mod event_request;
@@ -67,6 +68,7 @@ use tokio_util::sync::CancellationToken;
 use self::{
     accepting::Accepting,
     caller::Caller,
+    client_stream::ClientStream,
     following::{Following, SharedParts},
     pages::GatePages,
     refusals::Refusals,
@@ -273,9 +275,9 @@ impl Connection {
     /// Serves the connection until it ends, and then releases its place.
     async fn begin(self, client: TcpStream, tls: Option<Arc<Tls>>, place: Option<OwnedSemaphorePermit>) {
         answer_or_leave(&client, self.pages.settings().read_within);
-        let pages = Arc::clone(&self.pages);
+        let (client, pages) = (ClientStream::new(client), Arc::clone(&self.pages));
         let talked = match tls {
-            None => self.http(client).await,
+            None => self.http(client.clone(), client).await,
             // The future is boxed: otherwise a connection without TLS would also take the memory for TLS.
             Some(tls) => Box::pin(self.https(client, &tls)).await,
         };
@@ -286,11 +288,11 @@ impl Connection {
         drop(place);
     }
 
-    async fn https(self, client: TcpStream, tls: &Tls) -> anyhow::Result<()> {
+    async fn https(self, client: ClientStream, tls: &Tls) -> anyhow::Result<()> {
         let (closing, within) = (self.closing.clone(), self.pages.settings().read_within);
         // No request is in progress before the handshake ends, so a stop does not wait for handshakes.
-        match closing.run_until_cancelled(tls.accept(client, within)).await {
-            Some(Ok(client)) => self.http(client).await,
+        match closing.run_until_cancelled(tls.accept(client.clone(), within)).await {
+            Some(Ok(encrypted)) => self.http(encrypted, client).await,
             Some(Err(why)) => {
                 if let NoTls::Certificate(why) = &why {
                     self.pages.refusals().certificate(self.peer, why);
@@ -301,15 +303,18 @@ impl Connection {
         }
     }
 
-    async fn http<S>(self, client: S) -> anyhow::Result<()>
+    /// Serves requests over `stream`, which is the connection `client` itself, or TLS over this connection.
+    async fn http<S>(self, stream: S, client: ClientStream) -> anyhow::Result<()>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let Self { peer, pages, stop, watcher, .. } = self;
         let head_within = pages.settings().read_within;
+        let closed = CancellationToken::new();
+        let watching = client.watch_end(closed.clone());
         let service = service_fn(move |request: Request<Incoming>| {
             let (pages, stop) = (Arc::clone(&pages), stop.clone());
-            let caller = Caller::of(peer, request.headers(), &pages.settings().callers);
+            let caller = Caller::of(peer, request.headers(), &pages.settings().callers, closed.clone());
             // The future is boxed and ends with the request. Otherwise an idle connection would keep the memory that
             // answering needs.
             async move {
@@ -327,7 +332,10 @@ impl Connection {
             // A client may close its sending half after its request, and still waits for its answer.
             .half_close(true)
             .max_buf_size(HEAD_BYTES)
-            .serve_connection(TokioIo::new(client), service);
-        Ok(watcher.watch(serving).await?)
+            .serve_connection(TokioIo::new(stream), service);
+        tokio::select! {
+            served = watcher.watch(serving) => Ok(served?),
+            never = watching => match never {},
+        }
     }
 }

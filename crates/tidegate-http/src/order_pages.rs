@@ -23,7 +23,7 @@ use self::{
 use crate::{
     answer::{Answer, JSON, answer},
     server::parameter,
-    server_sent::{EVENTS, StreamEnd, event_answer},
+    server_sent::{ClientEnd, EVENTS, StreamEnd, event_answer},
 };
 
 /// The time to wait for the first query. It is longer than a query may take, together with the query before it.
@@ -58,8 +58,8 @@ pub struct Viewer {
     /// The user whose orders the client may see; the orders of all others are unknown to it. None: the client may see
     /// all orders.
     pub only: Option<UserId>,
-    /// The token that is cancelled when the client may have lost its access.
-    pub access: CancellationToken,
+    /// The signals that the answer has to end because of its client.
+    pub end: ClientEnd,
 }
 
 /// The HTTP pages with the state of orders, for one server.
@@ -109,7 +109,7 @@ impl OrderPages {
             return Ok(answer(StatusCode::NOT_FOUND, JSON, event_stream::json(&unknown)));
         }
         if wants_events {
-            let end = StreamEnd::new(self.stop.clone(), viewer.access);
+            let end = StreamEnd::new(self.stop.clone(), viewer.end);
             return Ok(Self::events(told, &progress, (end, room), headers));
         }
         let status =

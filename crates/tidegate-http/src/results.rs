@@ -27,7 +27,7 @@ use tidegate_operations::System;
 use tidegate_orders::Published;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
-    time::Instant,
+    time::{Instant, timeout_at},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -43,7 +43,7 @@ use self::{
 };
 use crate::{
     answer::{Answer, JSON, answer},
-    server_sent::{StreamEnd, event_answer},
+    server_sent::{ClientEnd, StreamEnd, event_answer},
 };
 
 /// The largest number of followers at the same time. Followers are applications, not buyers.
@@ -116,8 +116,8 @@ impl ResultPages {
         &self.shared.counts
     }
 
-    /// Answers a request for results. The client may have lost its access when `access` is cancelled; then the answer
-    /// ends.
+    /// Answers a request for results. A client that has closed its connection, or its sending half, gets what there is
+    /// without a wait.
     ///
     /// # Errors
     /// Fails for the reasons in [`NoResults`].
@@ -125,7 +125,7 @@ impl ResultPages {
         &self,
         uri: &Uri,
         headers: &HeaderMap,
-        access: CancellationToken,
+        client: ClientEnd,
     ) -> Result<Answer, NoResults> {
         let query = uri.query().unwrap_or_default();
         let asked = Question::parse(query, headers, self.published()).map_err(NoResults::BadQuestion)?;
@@ -135,11 +135,12 @@ impl ResultPages {
         let mut follow = Follow::new(cursor, asked.wanted, |tag| self.source_of(tag));
         if asked.wants_events {
             let counts = Arc::clone(&self.shared.counts);
-            let end = StreamEnd::new(self.stop.clone(), access);
+            let end = StreamEnd::new(self.stop.clone(), client);
             return Ok(event_answer(ResultEvents::new(follow, counts, end, permit).texts()));
         }
         let until = Instant::now() + asked.wait;
-        let waited = access.run_until_cancelled(next(&mut follow, asked.limit, until));
+        let next = next(&mut follow, asked.limit, until, &client.closed);
+        let waited = client.access.run_until_cancelled(next);
         let pass = match self.stop.run_until_cancelled(waited).await.flatten() {
             Some(pass) => pass.inspect_err(|why| self.note(why))?,
             None => Vec::new(),
@@ -225,18 +226,28 @@ fn close_idle(removed: &mut HashMap<String, Arc<ResultSource>>) {
 }
 
 /// Reads the results of a page.
-async fn next(follow: &mut Follow, limit: usize, until: Instant) -> Result<Vec<follow::Taken>, NoResults> {
+async fn next(
+    follow: &mut Follow,
+    limit: usize,
+    until: Instant,
+    closed: &CancellationToken,
+) -> Result<Vec<follow::Taken>, NoResults> {
     let scan_until = until.max(Instant::now() + SCAN_WITHIN);
     loop {
         match follow.pass(limit, PAGE_BYTES).await {
             ResultsPass::Results(taken) => return Ok(taken),
             ResultsPass::Lost => return Err(NoResults::Lost(follow.cursor().text())),
-            ResultsPass::Filtered if Instant::now() < scan_until => {}
+            ResultsPass::Filtered if Instant::now() < scan_until && !closed.is_cancelled() => {}
             ResultsPass::End if follow.is_all_away() => return Err(NoResults::Away),
-            ResultsPass::End if tokio::time::timeout_at(until, follow.changed()).await.is_ok() => {}
+            ResultsPass::End if waited(follow, until, closed).await => {}
             ResultsPass::Filtered | ResultsPass::End => return Ok(Vec::new()),
         }
     }
+}
+
+/// Waits until there may be new results. Returns false if the time is over, or the client has gone.
+async fn waited(follow: &mut Follow, until: Instant, closed: &CancellationToken) -> bool {
+    matches!(closed.run_until_cancelled(timeout_at(until, follow.changed())).await, Some(Ok(())))
 }
 
 /// Writes a page of results as JSON.

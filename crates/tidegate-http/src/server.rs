@@ -7,12 +7,17 @@ use hyper::{
     header::{AUTHORIZATION, HOST, HeaderValue},
     http::uri::Authority,
 };
-use socket2::SockRef;
+use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 /// The number of connections that may wait in the kernel until they are accepted. If there is no room, a client tries
 /// again after a whole second, and a probe has given up by then.
 const BACKLOG: u32 = 4096;
+
+/// The time without a byte from the client after which the kernel asks whether the client is still there.
+const PROBE_AFTER: Duration = Duration::from_secs(15);
+/// The pause between two such probes.
+const PROBE_EVERY: Duration = Duration::from_secs(5);
 
 /// Creates a TCP listener on an address.
 pub fn listen_on(address: SocketAddr) -> io::Result<TcpListener> {
@@ -23,11 +28,14 @@ pub fn listen_on(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// Configures a connection to send answers at once, and to close if the client reads nothing for `taken_within`. The
-/// kernel measures this time.
+/// Configures a connection to send answers at once, and to close if the client reads nothing for `taken_within`. If the
+/// client's machine has vanished, the connection closes 20 s after the client's last byte, or at the first probe after
+/// `taken_within` if this time is longer. The kernel measures these times.
 pub fn answer_or_leave(client: &TcpStream, taken_within: Duration) {
-    // Both are best effort: a connection that has closed meanwhile refuses them.
+    // All are best effort: a connection that has closed meanwhile refuses them.
     let _best_effort = client.set_nodelay(true);
+    let probes = TcpKeepalive::new().with_time(PROBE_AFTER).with_interval(PROBE_EVERY);
+    let _best_effort = SockRef::from(client).set_tcp_keepalive(&probes);
     let _best_effort = SockRef::from(client).set_tcp_user_timeout(Some(taken_within));
 }
 

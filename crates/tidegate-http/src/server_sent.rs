@@ -33,22 +33,31 @@ pub enum IdleEnd {
     Over(&'static str),
 }
 
-/// The end of an event stream: after the longest duration, when the client may have lost its access, or when the server
-/// stops.
+/// The signals that a long answer has to end because of its client.
+#[derive(Clone, Debug, Default)]
+pub struct ClientEnd {
+    /// Cancelled when the list of tokens changes: the client may have lost its access.
+    pub access: CancellationToken,
+    /// Cancelled when the client closes its connection, or only its sending half. So the answer ends in order.
+    pub closed: CancellationToken,
+}
+
+/// The end of an event stream: after the longest duration, when the client may have lost its access or has gone, or when
+/// the server stops.
 #[derive(Debug)]
 pub struct StreamEnd {
     /// The time when the stream ends at the latest.
     pub at: Instant,
     /// The token that is cancelled when the server stops.
     pub stop: CancellationToken,
-    /// The token that is cancelled when the list of tokens changes.
-    pub access: CancellationToken,
+    /// The signals that come from the client.
+    pub client: ClientEnd,
 }
 
 impl StreamEnd {
     /// Creates the end of a stream that begins now.
-    pub fn new(stop: CancellationToken, access: CancellationToken) -> Self {
-        Self { at: Instant::now() + STREAM_WITHIN, stop, access }
+    pub fn new(stop: CancellationToken, client: ClientEnd) -> Self {
+        Self { at: Instant::now() + STREAM_WITHIN, stop, client }
     }
 
     /// Returns the time of the next heartbeat, if no event comes before.
@@ -60,7 +69,8 @@ impl StreamEnd {
     pub async fn quiet(&self, heartbeat_at: Instant) -> IdleEnd {
         tokio::select! {
             () = self.stop.cancelled() => IdleEnd::Over("the server stops"),
-            () = self.access.cancelled() => IdleEnd::Over("come again"),
+            () = self.client.access.cancelled() => IdleEnd::Over("come again"),
+            () = self.client.closed.cancelled() => IdleEnd::Over("come again"),
             () = sleep_until(self.at) => IdleEnd::Over("come again"),
             () = sleep_until(heartbeat_at) => IdleEnd::Heartbeat,
         }

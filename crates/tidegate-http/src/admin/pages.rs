@@ -27,6 +27,7 @@ use crate::{
     metrics,
     order_pages::{NoOrderPage, OrderPages, OrderWatch, Permits, Viewer},
     server::fault_of_head,
+    server_sent::ClientEnd,
     settings::TokenScope,
     tokens::{Denied, Tokens},
     webhooks::WebhookState,
@@ -123,7 +124,9 @@ impl AdminPages {
             "/status" => self.status().await,
             path => match path.strip_prefix("/orders/") {
                 Some(order) => {
-                    let viewer = Viewer { only: None, access: self.tokens.change() };
+                    // The library closes a connection at once if its client closes it.
+                    let end = ClientEnd { access: self.tokens.change(), ..ClientEnd::default() };
+                    let viewer = Viewer { only: None, end };
                     let answered = self.orders.answer(order, request.uri(), request.headers(), viewer).await;
                     answered.unwrap_or_else(|why| no_order_page(&why))
                 }

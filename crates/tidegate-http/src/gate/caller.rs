@@ -4,17 +4,22 @@ use std::{iter::once, net::IpAddr};
 
 use hyper::{HeaderMap, header::HeaderValue};
 use tidegate_orders::UserId;
+use tokio_util::sync::CancellationToken;
 
 use super::problem::{Problem, ProblemKind};
-use crate::settings::{CallerSettings, UserHeader};
+use crate::{
+    server_sent::ClientEnd,
+    settings::{CallerSettings, UserHeader},
+};
 
 const FORWARDED_FOR: &str = "x-forwarded-for";
 
 /// The address and the user of a caller, from the connection and the headers of a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Caller {
     address: IpAddr,
     user: NamedUser,
+    closed: CancellationToken,
 }
 
 /// The user that a header names.
@@ -31,8 +36,14 @@ enum NamedUser {
 }
 
 impl Caller {
-    /// Finds the caller of a request that came with these headers from the address `peer`.
-    pub fn of(peer: IpAddr, headers: &HeaderMap, settings: &CallerSettings) -> Self {
+    /// Finds the caller of a request that came with these headers from the address `peer`. `closed` is cancelled when the
+    /// caller closes its connection.
+    pub fn of(
+        peer: IpAddr,
+        headers: &HeaderMap,
+        settings: &CallerSettings,
+        closed: CancellationToken,
+    ) -> Self {
         let is_proxy = |address: IpAddr| settings.proxies.iter().any(|net| net.contains(address));
         let user = match &settings.user_header {
             None => NamedUser::ByBody,
@@ -40,7 +51,12 @@ impl Caller {
             Some(header) if headers.contains_key(header.name()) => NamedUser::BySomebody,
             Some(_) => NamedUser::ByBody,
         };
-        Self { address: origin(peer, headers, is_proxy), user }
+        Self { address: origin(peer, headers, is_proxy), user, closed }
+    }
+
+    /// The signals to end a long answer to this caller. `access` is cancelled when the list of tokens changes.
+    pub fn end(&self, access: CancellationToken) -> ClientEnd {
+        ClientEnd { access, closed: self.closed.clone() }
     }
 
     /// The IP address of the caller; behind trusted proxies, the address that the proxies report.
@@ -126,7 +142,7 @@ mod tests {
         for (name, value) in headers {
             map.append(*name, HeaderValue::from_bytes(value.as_bytes()).unwrap());
         }
-        Caller::of(peer.parse().unwrap(), &map, &settings())
+        Caller::of(peer.parse().unwrap(), &map, &settings(), CancellationToken::new())
     }
 
     fn address(peer: &str, chain: &[&str]) -> String {

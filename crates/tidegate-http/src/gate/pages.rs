@@ -224,9 +224,8 @@ impl GatePages {
         caller.must_be_application()?;
         // With another list than the system's, the gate would read other streams than those of the workers.
         let generation = self.following.admitting()?;
-        let answered =
-            generation.results.answer(request.uri(), request.headers(), self.tokens.change()).await;
-        answered.map_err(no_results)
+        let end = caller.end(self.tokens.change());
+        generation.results.answer(request.uri(), request.headers(), end).await.map_err(no_results)
     }
 
     async fn order_page(
@@ -235,7 +234,7 @@ impl GatePages {
         request: &Request<Incoming>,
         caller: &Caller,
     ) -> Result<Answer, Problem> {
-        let viewer = Viewer { only: caller.user()?, access: self.tokens.change() };
+        let viewer = Viewer { only: caller.user()?, end: caller.end(self.tokens.change()) };
         let orders = &self.following.now().orders;
         let shown = orders.answer(order, request.uri(), request.headers(), viewer).await;
         shown.map_err(|why| no_order_page(&why))

@@ -6,7 +6,6 @@ use anyhow::{Context, anyhow, ensure};
 use tidegate_compare::text::error_chain;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
     signal::unix::{Signal, SignalKind, signal},
     sync::watch,
     time::timeout,
@@ -25,6 +24,7 @@ use tokio_rustls::{
     server::TlsStream,
 };
 
+use super::client_stream::ClientStream;
 use crate::settings::TlsSettings;
 
 /// The first byte of a TLS connection: a record of a handshake. No HTTP method begins with it.
@@ -83,7 +83,11 @@ impl Tls {
     ///
     /// # Errors
     /// Fails if the handshake takes too long, the client does not speak TLS, or its certificate is refused.
-    pub async fn accept(&self, client: TcpStream, within: Duration) -> Result<TlsStream<TcpStream>, NoTls> {
+    pub async fn accept(
+        &self,
+        client: ClientStream,
+        within: Duration,
+    ) -> Result<TlsStream<ClientStream>, NoTls> {
         let acceptor = TlsAcceptor::from(self.shown.borrow().clone());
         let accepting = async {
             match speaks_tls(&client).await? {
@@ -130,13 +134,13 @@ fn readable(error: &rustls::Error) -> String {
     text
 }
 
-async fn speaks_tls(client: &TcpStream) -> io::Result<bool> {
+async fn speaks_tls(client: &ClientStream) -> io::Result<bool> {
     let mut first = [HANDSHAKE];
     client.peek(&mut first).await?;
     Ok(first == [HANDSHAKE])
 }
 
-async fn refuse(mut client: TcpStream) -> io::Result<TlsStream<TcpStream>> {
+async fn refuse(mut client: ClientStream) -> io::Result<TlsStream<ClientStream>> {
     // The request is read first: if a server closes a connection with unread data, the client may lose the answer.
     let _sent = client.read(&mut [0; 4096]).await?;
     client.write_all(PLAIN).await?;

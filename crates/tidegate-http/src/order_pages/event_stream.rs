@@ -93,6 +93,7 @@ mod tests {
     use tokio_util::sync::CancellationToken;
 
     use super::*;
+    use crate::server_sent::ClientEnd;
 
     fn told(state: OrderState, step: u32) -> LastProgress {
         LastProgress::Is(Arc::new(OrderProgress {
@@ -115,7 +116,7 @@ mod tests {
         let (sender, receiver) = watch::channel(first);
         let room = Arc::new(Semaphore::new(1));
         let permit = Arc::clone(&room).try_acquire_owned().unwrap();
-        let end = StreamEnd::new(CancellationToken::new(), CancellationToken::new());
+        let end = StreamEnd::new(CancellationToken::new(), ClientEnd::default());
         (sender, EventStream::new(receiver, end, permit), room)
     }
 
@@ -149,7 +150,11 @@ mod tests {
         assert_eq!(stopped.next().await, None);
 
         let (_sender, mut changed, _room) = stream(LastProgress::NotYet);
-        changed.end.access.cancel();
+        changed.end.client.access.cancel();
         assert_eq!(changed.next().await.as_deref(), Some(": come again\n\n"), "its token may be gone");
+
+        let (_sender, mut left, _room) = stream(LastProgress::NotYet);
+        left.end.client.closed.cancel();
+        assert_eq!(left.next().await.as_deref(), Some(": come again\n\n"), "its client may be gone");
     }
 }

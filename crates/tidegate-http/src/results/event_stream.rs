@@ -13,7 +13,7 @@ use super::{
     cursor::Cursor,
     follow::{Follow, ResultsPass, Taken},
 };
-use crate::server_sent::{HEARTBEAT, IdleEnd, RETRY_MS, StreamEnd};
+use crate::server_sent::{ClientEnd, HEARTBEAT, IdleEnd, RETRY_MS, StreamEnd};
 
 /// The largest number of results in one piece of the stream. A client that reads slowly keeps one piece in memory.
 const PIECE: usize = 100;
@@ -60,14 +60,18 @@ impl ResultEvents {
         }
         let heartbeat_at = StreamEnd::next_heartbeat();
         loop {
-            if self.end.access.is_cancelled() || self.end.at <= Instant::now() {
+            let ClientEnd { access, closed } = &self.end.client;
+            if access.is_cancelled() || self.end.at <= Instant::now() {
                 return Some(self.after(IdleEnd::Over("come again")));
             }
             self.sent = self.follow.cursor().clone();
             match self.follow.pass(PIECE, PIECE_BYTES).await {
                 ResultsPass::Results(taken) => return Some(self.events(&taken)),
                 ResultsPass::Lost => return Some(self.gap()),
-                ResultsPass::Filtered if Instant::now() < heartbeat_at && !self.end.stop.is_cancelled() => {}
+                ResultsPass::Filtered
+                    if Instant::now() < heartbeat_at
+                        && !self.end.stop.is_cancelled()
+                        && !closed.is_cancelled() => {}
                 ResultsPass::Filtered | ResultsPass::End => {
                     let quiet = tokio::select! {
                         () = self.follow.changed() => continue,

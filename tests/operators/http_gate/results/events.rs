@@ -8,12 +8,12 @@ use serde_json::Value as Json;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
-    time::timeout,
+    time::{Instant, timeout},
 };
 
 use super::{RESULTS, Reader, gate, kind, order_of, publish, trim};
 use crate::{
-    fixture::Fixture,
+    fixture::{Fixture, until},
     http_gate::{address_of, ask, told},
 };
 
@@ -113,6 +113,56 @@ async fn events_resume_after_the_last_one_and_tell_a_gap() {
         ask(address, Method::GET, "/results", &[("Accept", "text/event-stream"), ("Last-Event-ID", "7")], "");
     assert_eq!(kind(&bad.await), told(400, "bad-question"));
     assert!(gate.stop().await.success(), "listeners do not hold up the stop");
+}
+
+/// Waits until so many clients follow the results.
+async fn followed_by(address: SocketAddr, followers: usize) {
+    let line = format!("tidegate_gate_result_followers {followers}\n");
+    until("so many follow", || async {
+        ask(address, Method::GET, "/metrics", &[], "").await.text.contains(&line)
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_follower_that_closes_its_connection_gives_its_place_back_at_once() {
+    let fixture = Fixture::open().await;
+    let gate = gate(&fixture);
+    let address = address_of(&gate).await;
+    let poll = "GET /results?wait=60 HTTP/1.1\r\nHost: gate\r\nConnection: close\r\n\r\n";
+    let events = "GET /results HTTP/1.1\r\nHost: gate\r\nAccept: text/event-stream\r\n\r\n";
+    let follow = async |request: &str| {
+        let mut stream = TcpStream::connect(address).await.expect("the gate listens");
+        stream.write_all(request.as_bytes()).await.expect("it is read");
+        followed_by(address, 1).await;
+        stream
+    };
+    let began = Instant::now();
+    for request in [poll, events] {
+        drop(follow(request).await);
+        followed_by(address, 0).await;
+        let reset = follow(request).await;
+        reset.set_zero_linger().expect("the kernel resets the connection");
+        drop(reset);
+        followed_by(address, 0).await;
+    }
+    // A client that ends only its sending half gets its answer, without a wait.
+    let mut half = follow(poll).await;
+    half.shutdown().await.expect("the other half stays open");
+    let mut answer = String::new();
+    half.read_to_string(&mut answer).await.expect("the answer comes whole");
+    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains(r#"{"results":[],"#), "{answer}");
+    assert!(began.elapsed() < Duration::from_secs(12), "a heartbeat is later: {:?}", began.elapsed());
+
+    // If the client's machine has vanished, the kernel notices it by probes.
+    let follower = follow(events).await;
+    let ports = [address.port(), follower.local_addr().expect("an address").port()];
+    let [own, other] = ports.map(|port| format!(":{port:04X}"));
+    let table = std::fs::read_to_string("/proc/net/tcp").expect("the kernel tells");
+    let mut rows = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let row = rows.find(|row| row[1].ends_with(&own) && row[2].ends_with(&other)).expect("it is connected");
+    assert!(row[5].starts_with("02:"), "the timer of probes runs: {row:?}");
+    assert!(gate.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
