@@ -129,9 +129,19 @@ async fn without_mysql_and_without_workers_an_event_is_accepted_and_what_is_no_e
         full.body
     );
     gate.says("out_of_memory").await;
+    // In a request with many events, the later event of the order is not tried: it must not overtake the refused one.
+    let [paid, used] = [("paid", "p-3"), ("used", "u")].map(|(kind, reference)| {
+        let mut event = event(kind, reference, 1);
+        event["orderId"] = json!(order);
+        event
+    });
+    let both = ask(address, Method::POST, "/events", &[JSON], &json!([paid, used]).to_string()).await.body;
+    assert_eq!([&both[0]["status"], &both[1]["status"]], [503, 503], "{both:#}");
+    let held = "event 1 failed, so this later event was not appended: send both again";
+    assert_eq!((&both[0]["detail"], &both[1]["detail"]), (&Value::Null, &json!(held)), "{both:#}");
     fixture.call("CONFIG SET maxmemory 0").await;
     let metrics = ask(address, Method::GET, "/metrics", &[], "").await.text;
-    for line in ["{outcome=\"accepted\"} 2", "{outcome=\"bad-input\"} 3", "{outcome=\"redis-refused\"} 1"] {
+    for line in ["{outcome=\"accepted\"} 2", "{outcome=\"bad-input\"} 3", "{outcome=\"redis-refused\"} 3"] {
         assert!(metrics.contains(&format!("tidegate_gate_events_total{line}")), "{metrics}");
     }
     assert!(gate.stop().await.success());

@@ -56,6 +56,11 @@ pub struct Reported {
 }
 
 impl Reported {
+    /// An event that Redis has accepted, without its outcome.
+    fn accepted(event: Event, entry: EntryId) -> Self {
+        Self { event, entry, outcome: None, state: None, has_waited: false }
+    }
+
     /// The path of the page about the order.
     pub fn location(&self) -> String {
         format!("/orders/{}?voucherId={}", self.event.order, self.event.voucher)
@@ -128,7 +133,7 @@ impl EventReports {
             None => None,
         };
         let (outcome, state) = found.unzip();
-        Ok(Reported { event, entry, outcome, state, has_waited: permit.is_some() })
+        Ok(Reported { outcome, state, has_waited: permit.is_some(), ..Reported::accepted(event, entry) })
     }
 
     /// Appends many events, and answers each event. Events of one order keep their sequence: after an event that was not
@@ -176,20 +181,18 @@ impl EventReports {
         gate: &PartitionGate,
         lines: Vec<Line>,
     ) -> Vec<(usize, Result<Reported, Problem>)> {
-        let (mut answers, mut failed) = (Vec::new(), HashMap::<OrderId, Problem>::new());
+        let (mut answers, mut failed) = (Vec::new(), FailedEvents::default());
         let mut lines = lines.into_iter().peekable();
-        let mut redis_is_away = false;
         while lines.peek().is_some() {
             let (mut page, mut orders) = (Vec::new(), HashSet::new());
             while page.len() < PAGE
                 && let Some(line) = lines.next_if(|line| !orders.contains(&line.new.event.order))
             {
-                let earlier = failed.get(&line.new.event.order).cloned();
-                let told = earlier.or_else(|| redis_is_away.then(|| ProblemKind::RedisAway.into()));
-                match told {
-                    Some(told) => answers.push((line.number, Err(told))),
-                    None => {
-                        orders.insert(line.new.event.order);
+                let order = line.new.event.order;
+                match failed.before(order) {
+                    Err(told) => answers.push((line.number, Err(told))),
+                    Ok(()) => {
+                        orders.insert(order);
                         page.push(line);
                     }
                 }
@@ -197,23 +200,16 @@ impl EventReports {
             let (numbers, events): (Vec<usize>, Vec<NewEvent>) =
                 page.into_iter().map(|line| (line.number, line.new)).unzip();
             let appended = gate.redis.events().append(&events).await;
-            redis_is_away |= appended.iter().any(|it| matches!(it, Err(ScriptError::Unreachable(_))));
+            if appended.iter().any(|it| matches!(it, Err(ScriptError::Unreachable(_)))) {
+                failed.of_any = Some(ProblemKind::RedisAway.into());
+            }
             for ((number, NewEvent { event, .. }), appended) in numbers.into_iter().zip(events).zip(appended)
             {
                 let answer = appended.map_err(|error| self.problem(&event, &error));
                 if let Err(told) = &answer {
-                    failed.insert(event.order, told.clone());
+                    failed.note(Some(event.order), number, told);
                 }
-                answers.push((
-                    number,
-                    answer.map(|entry| Reported {
-                        event,
-                        entry,
-                        outcome: None,
-                        state: None,
-                        has_waited: false,
-                    }),
-                ));
+                answers.push((number, answer.map(|entry| Reported::accepted(event, entry))));
             }
         }
         answers
@@ -300,7 +296,7 @@ struct Line {
 #[derive(Default)]
 struct FailedEvents {
     by_order: HashMap<OrderId, Problem>,
-    /// An event that may be about any order.
+    /// The problem that holds back the events of every order: an event names no order, or Redis does not answer.
     of_any: Option<Problem>,
 }
 
