@@ -48,7 +48,7 @@ fn all_json(stdout: &str) -> Vec<Json> {
     serde_json::Deserializer::from_str(stdout).into_iter::<Json>().map(|json| json.expect("JSON")).collect()
 }
 
-async fn all_are_settled(program: &Program) {
+pub async fn all_are_settled(program: &Program) {
     until("every entry is handled", || async {
         by_partition(&program.run("status --json").expect(0).stdout)
             .iter()

@@ -1,7 +1,8 @@
 //! Tests of events over HTTP: payments, refunds and other events of orders.
 
-use std::{net::SocketAddr, time::Instant};
+use std::{collections::HashMap, net::SocketAddr, time::Instant};
 
+use fred::interfaces::StreamsInterface;
 use hyper::Method;
 use serde_json::{Value, json};
 
@@ -9,6 +10,7 @@ use super::{Answer, address_of, ask, post};
 use crate::{
     fixture::{Fixture, until},
     order_event::operator,
+    partitions::{all_are_settled, program},
 };
 
 const JSON: (&str, &str) = ("Content-Type", "application/json");
@@ -245,6 +247,94 @@ async fn events_in_an_array_are_answered_in_an_array_each_by_itself() {
     }
     fixture.settled().await;
     fixture.judge().await;
+    assert!(worker.stop().await.success());
+    assert!(gate.stop().await.success());
+}
+
+/// The events in the stream of a partition: kind and ref, oldest first.
+async fn appended(fixture: &Fixture, tag: &str) -> Vec<String> {
+    let entries: Vec<(String, HashMap<String, String>)> =
+        fixture.client.xrange(format!("{{{tag}}}:stream.orders"), "-", "+", None).await.expect("a stream");
+    let events = entries.into_iter().filter(|(_, fields)| fields.contains_key("event"));
+    events.map(|(_, fields)| format!("{} {}", fields["event"], fields["ref"])).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_that_is_named_with_vouchers_of_two_partitions_keeps_the_sequence_of_its_events() {
+    const TAGS: &str = "a,b";
+    let fixture = Fixture::open().await;
+    let program = program(&fixture, TAGS);
+    let plan = fixture.worker("gate").set("STREAM_PARTITIONS", TAGS).set("GATE_LISTEN", "127.0.0.1:0");
+    let gate = plan.start_as("gate");
+    let address = address_of(&gate).await;
+    let mut orders = Vec::new();
+    // The vouchers 2 and 4 are in partition a, and voucher 3 is in partition b.
+    for voucher in [2, 3, 4] {
+        program.run(&format!("voucher load --voucher {voucher} --stock 9")).expect(0);
+        until("the gate has reached the partition", || async {
+            ask(address, Method::GET, &format!("/vouchers/{voucher}"), &[], "").await.status == 200
+        })
+        .await;
+        let bought = post(address, &json!({ "voucherId": voucher, "userId": 1 })).await;
+        orders.push(bought.body["orderId"].as_str().expect("an order").to_owned());
+    }
+    let line = |order: usize, voucher: i64, kind: &str, reference: &str| json!({ "event": kind, "ref": reference, "voucherId": voucher, "userId": 1, "orderId": orders[order] });
+    let mut without_ref = line(2, 4, "paid", "-");
+    without_ref.as_object_mut().expect("an object").remove("ref");
+    let events = [
+        line(0, 2, "paid", "p0"),
+        line(0, 3, "refunding", "of-another"),
+        line(0, 2, "refunded", "held"),
+        line(1, 3, "paid", "p1"),
+        line(1, 3, "used", "u1"),
+        // In the same partition, another voucher is wrong, too.
+        line(1, 5, "paid", "of-another"),
+        without_ref,
+        line(2, 3, "used", "held"),
+        line(0, 3, "used", "held"),
+    ];
+    let answer = ask(address, Method::POST, "/events", &[JSON], &json!(events).to_string()).await;
+    let told: Vec<(i64, &str)> = answer
+        .body
+        .as_array()
+        .expect("an array")
+        .iter()
+        .map(|line| {
+            let detail = line["errors"][0]["detail"].as_str().or(line["detail"].as_str()).unwrap_or_default();
+            (line["status"].as_i64().expect("a number"), detail)
+        })
+        .collect();
+    let of_another = |first: i64| format!("is not the voucher of event {first}, which names the same order");
+    let held =
+        |first: i64| format!("event {first} failed, so this later event was not appended: send both again");
+    let expected = [
+        (202, String::new()),
+        (422, of_another(1)),
+        (422, held(2)),
+        (202, String::new()),
+        (202, String::new()),
+        (422, of_another(4)),
+        (422, "is missing: an event about money needs the id of the payment or of the refund".to_owned()),
+        (422, held(7)),
+        (422, held(2)),
+    ];
+    let expected: Vec<(i64, &str)> = expected.iter().map(|(status, detail)| (*status, &**detail)).collect();
+    assert_eq!(told, expected, "{:#}", answer.body);
+    assert_eq!(answer.body[1]["errors"][0]["pointer"], "/voucherId");
+    assert_eq!(
+        (appended(&fixture, "a").await, appended(&fixture, "b").await),
+        (vec!["paid p0".to_owned()], vec!["paid p1".to_owned(), "used u1".to_owned()])
+    );
+
+    // After the mistake is corrected, all events can be sent.
+    let corrected =
+        json!([line(0, 2, "refunding", "r0"), line(0, 2, "refunded", "d0"), line(2, 4, "paid", "p2")]);
+    let again = ask(address, Method::POST, "/events", &[JSON], &corrected.to_string()).await.body;
+    assert!(again.as_array().expect("an array").iter().all(|line| line["status"] == 202), "{again:#}");
+    let worker = fixture.worker("w").set("STREAM_PARTITIONS", TAGS).start();
+    all_are_settled(&program).await;
+    assert_eq!(number(&fixture, "SELECT COUNT(*) FROM tidegate_event WHERE outcome = 'applied'").await, 6);
+    fixture.judge_partitions(TAGS).await;
     assert!(worker.stop().await.success());
     assert!(gate.stop().await.success());
 }

@@ -13,7 +13,7 @@ use hyper::HeaderMap;
 use serde_json::{Map, Value, json};
 use tidegate_operations::order_progress::OrderProgress;
 use tidegate_orders::{
-    Event, OrderId, OrderState,
+    Event, OrderId, OrderState, VoucherId,
     event::{EventOutcome, NewEvent},
     scripts::ScriptError,
 };
@@ -26,6 +26,7 @@ use super::{
     event_request::{self, BadEvent},
     following::Generation,
     gates::PartitionGate,
+    members::{BadBody, Fault},
     problem::{Problem, ProblemKind},
     refusals::Refusals,
 };
@@ -138,7 +139,7 @@ impl EventReports {
 
     /// Appends many events, and answers each event. Events of one order keep their sequence: after an event that was not
     /// appended, no later event of this order is appended. After an event that names no order, no later event is
-    /// appended.
+    /// appended. The partitions append at the same time, so all events of an order must name one voucher.
     pub async fn report_many(
         &self,
         generation: &Generation,
@@ -147,17 +148,17 @@ impl EventReports {
     ) -> String {
         let mut answers: BTreeMap<usize, Result<Reported, Problem>> = BTreeMap::new();
         let mut of_partitions: BTreeMap<usize, (&PartitionGate, Vec<Line>)> = BTreeMap::new();
-        let mut failed = FailedEvents::default();
+        let mut earlier = EarlierEvents::default();
         for (number, read) in events.events {
             let named = read.as_ref().map_or_else(|bad| bad.order, |event| Some(event.order));
             let place = read.map_err(|bad| Problem::from(bad.why)).and_then(|event| {
-                failed.before(event.order)?;
+                earlier.allow(number, &event)?;
                 let gate = generation.gates.of_voucher(event.voucher).ok_or(ProblemKind::RedisAway)?;
                 Ok((event, gate))
             });
             match place {
                 Err(told) => {
-                    failed.note(named, number, &told);
+                    earlier.note_failed(named, number, &told);
                     answers.insert(number, Err(told));
                 }
                 Ok((event, gate)) => {
@@ -181,7 +182,7 @@ impl EventReports {
         gate: &PartitionGate,
         lines: Vec<Line>,
     ) -> Vec<(usize, Result<Reported, Problem>)> {
-        let (mut answers, mut failed) = (Vec::new(), FailedEvents::default());
+        let (mut answers, mut earlier) = (Vec::new(), EarlierEvents::default());
         let mut lines = lines.into_iter().peekable();
         while lines.peek().is_some() {
             let (mut page, mut orders) = (Vec::new(), HashSet::new());
@@ -189,7 +190,7 @@ impl EventReports {
                 && let Some(line) = lines.next_if(|line| !orders.contains(&line.new.event.order))
             {
                 let order = line.new.event.order;
-                match failed.before(order) {
+                match earlier.hold_back(order) {
                     Err(told) => answers.push((line.number, Err(told))),
                     Ok(()) => {
                         orders.insert(order);
@@ -201,13 +202,13 @@ impl EventReports {
                 page.into_iter().map(|line| (line.number, line.new)).unzip();
             let appended = gate.redis.events().append(&events).await;
             if appended.iter().any(|it| matches!(it, Err(ScriptError::Unreachable(_)))) {
-                failed.of_any = Some(ProblemKind::RedisAway.into());
+                earlier.failed_for_all = Some(ProblemKind::RedisAway.into());
             }
             for ((number, NewEvent { event, .. }), appended) in numbers.into_iter().zip(events).zip(appended)
             {
                 let answer = appended.map_err(|error| self.problem(&event, &error));
                 if let Err(told) = &answer {
-                    failed.note(Some(event.order), number, told);
+                    earlier.note_failed(Some(event.order), number, told);
                 }
                 answers.push((number, answer.map(|entry| Reported::accepted(event, entry))));
             }
@@ -292,29 +293,45 @@ struct Line {
     new: NewEvent,
 }
 
-/// The events of a request that failed, and hold back later events of their orders.
+/// The earlier events of a request, as far as they decide which later events are appended.
 #[derive(Default)]
-struct FailedEvents {
-    by_order: HashMap<OrderId, Problem>,
+struct EarlierEvents {
+    /// The first event of each order, with its voucher.
+    vouchers: HashMap<OrderId, (usize, VoucherId)>,
+    /// The problems that hold back the later events of an order whose event failed.
+    failed: HashMap<OrderId, Problem>,
     /// The problem that holds back the events of every order: an event names no order, or Redis does not answer.
-    of_any: Option<Problem>,
+    failed_for_all: Option<Problem>,
 }
 
-impl FailedEvents {
-    /// Fails if an earlier line holds back the events of this order.
-    fn before(&self, order: OrderId) -> Result<(), Problem> {
-        self.by_order.get(&order).or(self.of_any.as_ref()).map_or(Ok(()), |told| Err(told.clone()))
+impl EarlierEvents {
+    /// Fails if earlier events hold back this event, or if it names another voucher than the first event of its order.
+    /// Another voucher may be in another partition, where the event would not keep its sequence.
+    fn allow(&mut self, number: usize, event: &Event) -> Result<(), Problem> {
+        self.hold_back(event.order)?;
+        let (first, voucher) = *self.vouchers.entry(event.order).or_insert((number, event.voucher));
+        if voucher == event.voucher {
+            return Ok(());
+        }
+        let first = first + 1;
+        let detail = format!("is not the voucher of event {first}, which names the same order");
+        Err(BadBody::Faults(vec![Fault { pointer: "/voucherId".to_owned(), detail }]).into())
     }
 
-    fn note(&mut self, order: Option<OrderId>, number: usize, told: &Problem) {
+    /// Fails if an earlier event holds back the events of this order.
+    fn hold_back(&self, order: OrderId) -> Result<(), Problem> {
+        self.failed.get(&order).or(self.failed_for_all.as_ref()).map_or(Ok(()), |told| Err(told.clone()))
+    }
+
+    fn note_failed(&mut self, order: Option<OrderId>, number: usize, told: &Problem) {
         let number = number + 1;
         let held = || {
             let why = format!("event {number} failed, so this later event was not appended: send both again");
             told.kind.because(why)
         };
         match order {
-            Some(order) => _ = self.by_order.entry(order).or_insert_with(held),
-            None => _ = self.of_any.get_or_insert_with(held),
+            Some(order) => _ = self.failed.entry(order).or_insert_with(held),
+            None => _ = self.failed_for_all.get_or_insert_with(held),
         }
     }
 }
