@@ -93,6 +93,8 @@ async fn a_day(fixture: &Fixture) -> Vec<&'static str> {
         (1, "paid", &[("ref", "a")]),
         (1, "paid", &[("ref", "b")]),
         (1, "refunded", &[("payment", "b")]),
+        // The refunded payment comes again: it must not be refunded twice.
+        (1, "paid", &[("ref", "b")]),
         (2, "cancelled", &[("reason", "changed_my_mind")]),
         (2, "paid", &[]),
         (3, "expired", &[]),
@@ -124,6 +126,7 @@ async fn a_day(fixture: &Fixture) -> Vec<&'static str> {
         "1 3 used",
         "1 2 paid",
         "1 5 refund_due",
+        "1 6 refunded not_moved",
         "1 6 refunded not_moved",
         "2 1 cancelled changed_my_mind",
         "2 2 refund_due",

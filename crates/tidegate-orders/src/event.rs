@@ -2,6 +2,7 @@
 //! each of them does.
 
 mod decide;
+mod duplicates;
 mod settled;
 
 use std::{fmt, str::FromStr};

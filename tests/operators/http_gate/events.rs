@@ -338,3 +338,91 @@ async fn an_order_that_is_named_with_vouchers_of_two_partitions_keeps_the_sequen
     assert!(worker.stop().await.success());
     assert!(gate.stop().await.success());
 }
+
+/// The results of an order in the stream of results: state, reason and step, oldest first.
+async fn published(fixture: &Fixture, order: &str) -> Vec<String> {
+    let entries: Vec<(String, HashMap<String, String>)> =
+        fixture.client.xrange("stream.orders.results", "-", "+", None).await.expect("a stream");
+    let of_order =
+        entries.into_iter().filter(|(_, fields)| fields["orderId"] == order && fields["step"] != "0");
+    let reason = |fields: &HashMap<String, String>| fields.get("reason").map(|it| format!("{it} "));
+    of_order
+        .map(|(_, fields)| {
+            format!("{} {}{}", fields["state"], reason(&fields).unwrap_or_default(), fields["step"])
+        })
+        .collect()
+}
+
+/// Events (kind, ref, payment) with the outcome that the sender is told, and the result that is published.
+type Reports = &'static [(&'static str, &'static str, &'static str, &'static str, &'static str)];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_that_comes_again_is_published_as_its_sender_is_told() {
+    // For each order, the status that another program sets at first.
+    const ORDERS: &[(Option<i64>, Reports)] = &[
+        (
+            None,
+            &[
+                ("paid", "p", "", "applied", "paid 1"),
+                ("paid", "p", "", "applied", "paid 1"),
+                ("paid", "q", "", "refund_due", "refund_due 3"),
+                ("paid", "q", "", "refund_due", "refund_due 3"),
+                ("refunded", "r", "q", "applied", "refunded not_moved 5"),
+                ("refunded", "r", "q", "applied", "refunded not_moved 5"),
+                ("paid", "q", "", "unchanged", "refunded not_moved 5"),
+                ("refunded", "s", "p", "applied", "refunded 8"),
+                ("paid", "p", "", "applied", "paid 1"),
+                ("refunded", "t", "q", "unchanged", "refunded not_moved 5"),
+                ("refunded", "t", "q", "unchanged", "refunded not_moved 5"),
+                ("cancelled", "c", "", "rejected", "rejected refunded 12"),
+                ("cancelled", "c", "", "rejected", "rejected refunded 13"),
+            ],
+        ),
+        (
+            Some(5),
+            &[
+                ("refunding", "r", "", "unchanged", "refunding 1"),
+                ("refunded", "d", "", "applied", "refunded 2"),
+                ("refunding", "r", "", "unchanged", "refunding 1"),
+            ],
+        ),
+        (
+            None,
+            &[
+                ("cancelled", "c", "", "applied", "cancelled 1"),
+                ("paid", "p", "", "refund_due", "refund_due 2"),
+                ("refund_failed", "f", "p", "applied", "refund_failed not_moved 3"),
+                ("paid", "p", "", "refund_due", "refund_due 2"),
+                ("refunded", "d", "p", "applied", "refunded 5"),
+                ("paid", "p", "", "unchanged", "refunded 5"),
+                ("cancelled", "c", "", "applied", "cancelled 1"),
+            ],
+        ),
+    ];
+    let fixture = Fixture::open().await;
+    operator(&fixture).run("voucher load --voucher 7 --stock 9").expect(0);
+    let gate = fixture.worker("gate").set("GATE_LISTEN", "127.0.0.1:0").start_as("gate");
+    let worker = fixture.worker("w").set("RESULTS_PUBLISH", "all").start();
+    let address = address_of(&gate).await;
+    for (user, (status, reports)) in (1..).zip(ORDERS) {
+        let order = buy(address, user).await;
+        fixture.settled().await;
+        if let Some(status) = status {
+            let set = "UPDATE tb_voucher_order SET status = ? WHERE user_id = ?";
+            sqlx::query(set).bind(status).bind(user).execute(&fixture.pool).await.expect("MySQL answers");
+        }
+        for (kind, reference, payment, outcome, result) in *reports {
+            let mut event = event(kind, reference, user);
+            if !payment.is_empty() {
+                event["payment"] = json!(payment);
+            }
+            let answer = report(address, &order, &[WAIT], &event).await;
+            assert_eq!(told(&answer).1, *outcome, "{kind} {reference}, published as {result}");
+        }
+        fixture.settled().await;
+        let expected: Vec<&str> = reports.iter().map(|(.., result)| *result).collect();
+        assert_eq!(published(&fixture, &order).await, expected, "order of user {user}");
+    }
+    assert!(worker.stop().await.success());
+    assert!(gate.stop().await.success());
+}

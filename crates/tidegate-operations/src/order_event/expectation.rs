@@ -35,5 +35,5 @@ pub(super) fn expect(event: &Event, history: &mut History) -> Expectation {
     let number = u64::try_from(history.events.len()).unwrap_or(u64::MAX);
     let entry = EntryId { ms: u64::MAX, seq: number };
     let decided = decide(event, entry, history);
-    Expectation { outcome: history.told_outcome(&decided), to: decided.step.map(|step| step.to) }
+    Expectation { outcome: history.outcome_of_entry(&decided), to: decided.step.map(|step| step.to) }
 }

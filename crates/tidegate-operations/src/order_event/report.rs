@@ -155,7 +155,7 @@ impl SentEvent {
 
     /// Notes that workers have recorded the event: `row` is one of these events of its order.
     pub(super) fn record(&mut self, row: &EventRow, history: &History) {
-        self.fate = match history.told_outcome(&row.past_event()) {
+        self.fate = match history.outcome_of_entry(&row.past_event()) {
             EventOutcome::Applied => SentEventOutcome::Applied,
             EventOutcome::Unchanged => SentEventOutcome::Unchanged,
             EventOutcome::RefundDue => SentEventOutcome::RefundDue,

@@ -56,6 +56,9 @@ pub struct ProgressEvent {
     /// The outcome of the event: `applied`, `unchanged`, `refund_due`, or the reason of a rejection.
     #[serde(serialize_with = "as_word")]
     pub outcome: EventOutcome,
+    /// The outcome that the sender is told, see [`History::outcome_of_reference`].
+    #[serde(skip)]
+    pub told: EventOutcome,
     /// The id (`ref`) that the sender gave to the event.
     #[serde(rename = "ref")]
     pub reference: Option<EventText>,
@@ -129,25 +132,10 @@ impl OrderProgress {
     }
 
     /// Returns the outcome of the event that this entry brought, as its sender is told. None: no worker has recorded the
-    /// event yet. If the event repeats an earlier one with the same `ref`, the outcome is that of the earlier event,
-    /// but a payment that was refunded since is `unchanged`, so that it is not refunded twice.
+    /// event yet.
     #[must_use]
     pub fn outcome_of(&self, entry: EntryId) -> Option<EventOutcome> {
-        let event = self.events.iter().find(|event| event.entry == entry)?;
-        let is_repeated = |earlier: &&ProgressEvent| {
-            earlier.step < event.step
-                && (earlier.event, &earlier.reference) == (event.event, &event.reference)
-                && matches!(earlier.outcome, EventOutcome::Applied | EventOutcome::RefundDue)
-        };
-        let repeats = event.outcome == EventOutcome::Unchanged && event.reference.is_some();
-        let earlier = self.events.iter().filter(|_| repeats).find(is_repeated);
-        Some(match earlier.map(|earlier| (earlier.outcome, earlier.step)) {
-            Some((EventOutcome::RefundDue, step)) if self.refunds_due.iter().all(|due| due.step != step) => {
-                EventOutcome::Unchanged
-            }
-            Some((outcome, _)) => outcome,
-            None => event.outcome,
-        })
+        self.events.iter().find(|event| event.entry == entry).map(|event| event.told)
     }
 
     /// Returns whether the order can no longer change, and no payment of the order still has to be refunded.
@@ -168,8 +156,9 @@ impl ProgressEvent {
     fn of(past: &PastEvent, history: &History) -> Self {
         let PastEvent { reference, payment, reason, .. } = past.clone();
         let (step, event, outcome) = (past.number, past.kind, past.outcome);
+        let told = history.outcome_of_reference(past);
         let at_ms = history.recorded_ms.get(&step).copied();
-        Self { step, event, outcome, reference, payment, reason, at_ms, entry: past.entry }
+        Self { step, event, outcome, told, reference, payment, reason, at_ms, entry: past.entry }
     }
 }
 

@@ -316,7 +316,7 @@ impl History {
 }
 
 fn effect(event: &Event, history: &History) -> Effect {
-    if history.with_same_reference(event).is_some() {
+    if history.first_with(event.kind, event.reference.as_ref()).is_some() {
         return Effect::of(EventOutcome::Unchanged);
     }
     let owner = (event.user.get(), event.voucher.get());
@@ -336,63 +336,26 @@ fn effect(event: &Event, history: &History) -> Effect {
 }
 
 impl History {
-    /// The earlier event with the same reference, if it was not rejected. A rejected event is decided again, because
-    /// the order may have moved.
-    fn with_same_reference(&self, event: &Event) -> Option<&PastEvent> {
-        event.reference.as_ref()?;
-        self.events.iter().find(|past| {
-            past.kind == Some(event.kind)
-                && past.reference == event.reference
-                && !matches!(past.outcome, EventOutcome::Rejected(_))
-        })
-    }
-}
-
-impl History {
-    /// Finds the earlier event that the event `past` only repeated: the event with the same reference, or else the
-    /// latest applied event of the same kind. `None` if `past` changed the order or was rejected, or if another program
-    /// made the change that `past` reports.
-    pub fn repeated_by(&self, past: &PastEvent) -> Option<&PastEvent> {
-        if past.outcome != EventOutcome::Unchanged {
-            return None;
-        }
-        let mut earlier = self.events.iter().rev().filter(|other| {
-            let is_told = matches!(other.outcome, EventOutcome::Applied | EventOutcome::RefundDue);
-            other.number < past.number && other.kind == past.kind && is_told
-        });
-        let is_same = |other: &&PastEvent| past.reference.is_some() && other.reference == past.reference;
-        let same = earlier.clone().find(is_same);
-        same.or_else(|| earlier.find(|other| other.outcome == EventOutcome::Applied))
-    }
-}
-
-impl History {
-    /// The outcome to report for an event, also if the event is sent again. If the event repeats a payment that must
-    /// still be refunded, the outcome is `RefundDue`. After the refund, the outcome is `Unchanged`.
-    pub fn told_outcome(&self, past: &PastEvent) -> EventOutcome {
-        let told = self.repeated_by(past);
-        let is_due = told.is_some_and(|told| self.payments_due().any(|due| due.number == told.number));
-        if is_due { EventOutcome::RefundDue } else { past.outcome }
-    }
-
     /// Whether a payment with this reference must still be refunded. Refunds that came before it count for it only if
     /// it has a reference.
     fn is_due(&self, reference: Option<&EventText>) -> bool {
         self.payments_due().any(|past| past.reference.as_ref() == reference)
     }
 
-    /// The references of the payments of the order that must still be refunded.
+    /// The payments of the order that must still be refunded.
     pub fn payments_due(&self) -> impl Iterator<Item = &PastEvent> {
-        let is_returned = |payment: &PastEvent| {
-            self.events.iter().any(|past| {
-                past.kind == Some(EventKind::Refunded)
-                    && past.outcome == EventOutcome::Applied
-                    && past.payment == payment.reference
-                    && (payment.reference.is_some() || past.number > payment.number)
-            })
-        };
         let due = self.events.iter().filter(|past| past.outcome == EventOutcome::RefundDue);
-        due.filter(move |past| !is_returned(past))
+        due.filter(|past| self.refund_of(past).is_none())
+    }
+
+    /// Finds the event that refunded this payment.
+    pub(super) fn refund_of(&self, payment: &PastEvent) -> Option<&PastEvent> {
+        self.events.iter().find(|past| {
+            past.kind == Some(EventKind::Refunded)
+                && past.outcome == EventOutcome::Applied
+                && past.payment == payment.reference
+                && (payment.reference.is_some() || past.number > payment.number)
+        })
     }
 }
 
@@ -470,7 +433,7 @@ fn payment_meant(event: &Event, outcome: EventOutcome, history: &History) -> Opt
     if !event.kind.is_refund() || matches!(outcome, EventOutcome::Rejected(_)) {
         return event.payment.clone();
     }
-    if let Some(past) = history.with_same_reference(event) {
+    if let Some(past) = history.first_with(event.kind, event.reference.as_ref()) {
         return past.payment.clone();
     }
     match payment_of(event, history) {

@@ -124,8 +124,8 @@ impl OrderHandler {
         for (nth, verdict) in verdicts.into_iter().enumerate() {
             let outcome = withheld.remove(&nth).unwrap_or_else(|| {
                 let incoming = &batch.events.items[nth];
-                if let EventVerdict::Recorded { event, repeats, .. } = &verdict {
-                    batch.results.event(batch.events.places[nth], incoming, event, repeats.as_deref());
+                if let EventVerdict::Recorded { event, published, .. } = &verdict {
+                    batch.results.event(batch.events.places[nth], incoming, event, published.as_deref());
                 }
                 self.outcome_of_event(incoming, verdict)
             });

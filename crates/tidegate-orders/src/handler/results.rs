@@ -71,21 +71,20 @@ impl<'a> Results<'a> {
         });
     }
 
-    /// Adds the result of an event. If the event repeats another one, it adds the result of that one, because the order
-    /// may have moved on since.
+    /// Adds the result of an event, or of the earlier event `published` instead.
     pub(super) fn event(
         &mut self,
         at: usize,
         IncomingEvent { event, .. }: &IncomingEvent,
         past: &PastEvent,
-        repeats: Option<&PastEvent>,
+        published: Option<&PastEvent>,
     ) {
         let told = match (event.kind, past.outcome) {
             // The event is from Tidegate's own sweeper, and it changed nothing.
             (EventKind::Expired, EventOutcome::Unchanged | EventOutcome::Rejected(_)) => return,
-            _ => repeats.unwrap_or(past),
+            _ => published.unwrap_or(past),
         };
-        let (state, reason) = of_event(event.kind, told);
+        let (state, reason) = of_event(told.kind.unwrap_or(event.kind), told);
         if !self.has(at, state) {
             return;
         }

@@ -33,8 +33,8 @@ pub enum EventVerdict {
         event: PastEvent,
         /// Whether the user may order again, if the event took the order's slot away.
         user_after: UserAfter,
-        /// The earlier event that this event repeats, if it changed nothing.
-        repeats: Option<Box<PastEvent>>,
+        /// The earlier event whose result is published instead of this event's, if this event changed nothing.
+        published: Option<Box<PastEvent>>,
     },
     /// The database refuses the event, with this message.
     Rejected(String),
@@ -93,7 +93,7 @@ impl Item for OrderEvents<'_> {
 pub(super) struct DecidedEvent {
     event: PastEvent,
     user_after: UserAfter,
-    repeats: Option<Box<PastEvent>>,
+    published: Option<Box<PastEvent>>,
 }
 
 /// The outcome of the events of one order.
@@ -243,8 +243,8 @@ pub(super) fn in_stream_order(
     for (recorded, places) in recorded.into_iter().zip(places) {
         match recorded {
             Recorded::All(all) => {
-                for (place, DecidedEvent { event, user_after, repeats }) in places.iter().zip(all) {
-                    verdicts[*place] = EventVerdict::Recorded { event, user_after, repeats };
+                for (place, DecidedEvent { event, user_after, published }) in places.iter().zip(all) {
+                    verdicts[*place] = EventVerdict::Recorded { event, user_after, published };
                 }
             }
             Recorded::Rejected(error) => {
@@ -287,14 +287,14 @@ pub(super) fn decide_orders<'a>(
         let with_user =
             events.map(|(IncomingEvent { event: Event { order, user, voucher, .. }, .. }, told)| {
                 let user_after = known.user_after(*order, *user, *voucher);
-                DecidedEvent { event: told.0, user_after, repeats: told.1 }
+                DecidedEvent { event: told.0, user_after, published: told.1 }
             });
         Recorded::All(with_user.collect())
     };
     part.iter().zip(decided).map(with_user).collect()
 }
 
-/// The event with its outcome, and the earlier event that it repeats.
+/// The event with its outcome, and the earlier event whose result is published instead.
 type Told = (PastEvent, Option<Box<PastEvent>>);
 
 /// Decides the events of an order one after the other, each by its own user and voucher.
@@ -321,8 +321,8 @@ fn decide_order<'a>(
             }
             changes.recorded.push((event, past.clone()));
         }
-        let repeats = history.repeated_by(&past).cloned().map(Box::new);
-        decided.push((past, repeats));
+        let published = history.published_for(&past).cloned().map(Box::new);
+        decided.push((past, published));
     }
     note_row(id, &before, &history, changes);
     if known.is_time_limit_over(id, &history) {
