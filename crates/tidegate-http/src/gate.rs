@@ -16,6 +16,7 @@ mod client_stream;
 mod counters;
 mod event_reports;
 mod event_request;
+mod event_sequences;
 mod following;
 mod forgotten_orders;
 mod gates;

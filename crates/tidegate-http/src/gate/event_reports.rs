@@ -4,8 +4,10 @@
 //! unknown order is accepted, too: a worker then records that a payment must be refunded.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, HashSet},
+    iter::Peekable,
     time::Duration,
+    vec::IntoIter,
 };
 
 use futures_util::future::join_all;
@@ -13,7 +15,7 @@ use hyper::HeaderMap;
 use serde_json::{Map, Value, json};
 use tidegate_operations::order_progress::OrderProgress;
 use tidegate_orders::{
-    Event, OrderId, OrderState, VoucherId,
+    Event, OrderState,
     event::{EventOutcome, NewEvent},
     scripts::ScriptError,
 };
@@ -24,9 +26,9 @@ use super::{
     body,
     counters::GateCounters,
     event_request::{self, BadEvent},
+    event_sequences::EventSequences,
     following::Generation,
-    gates::PartitionGate,
-    members::{BadBody, Fault},
+    gates::{Gates, PartitionGate},
     problem::{Problem, ProblemKind},
     refusals::Refusals,
 };
@@ -34,7 +36,7 @@ use crate::answer::JSON;
 
 /// The largest number of events in one request.
 pub const MOST_EVENTS: usize = 1000;
-/// The number of events that are appended at once.
+/// The largest number of events that are appended at once.
 const PAGE: usize = 100;
 /// The largest number of requests that may wait for the outcomes of their events at the same time. Further requests are
 /// answered without waiting.
@@ -146,29 +148,7 @@ impl EventReports {
         events: EventBatch,
         (traceparent, counters): (Option<String>, &GateCounters),
     ) -> String {
-        let mut answers: BTreeMap<usize, Result<Reported, Problem>> = BTreeMap::new();
-        let mut of_partitions: BTreeMap<usize, (&PartitionGate, Vec<Line>)> = BTreeMap::new();
-        let mut earlier = EarlierEvents::default();
-        for (number, read) in events.events {
-            let named = read.as_ref().map_or_else(|bad| bad.order, |event| Some(event.order));
-            let place = read.map_err(|bad| Problem::from(bad.why)).and_then(|event| {
-                earlier.allow(number, &event)?;
-                let gate = generation.gates.of_voucher(event.voucher).ok_or(ProblemKind::RedisAway)?;
-                Ok((event, gate))
-            });
-            match place {
-                Err(told) => {
-                    earlier.note_failed(named, number, &told);
-                    answers.insert(number, Err(told));
-                }
-                Ok((event, gate)) => {
-                    let (_, lines) = of_partitions
-                        .entry(gate.redis.keys().partition().index())
-                        .or_insert((gate, Vec::new()));
-                    lines.push(Line { number, new: NewEvent { event, traceparent: traceparent.clone() } });
-                }
-            }
-        }
+        let (mut answers, of_partitions) = assign(&generation.gates, events.events, traceparent.as_ref());
         let appending = of_partitions.into_values().map(|(gate, lines)| self.append_lines(gate, lines));
         answers.extend(join_all(appending).await.into_iter().flatten());
         answers.values().for_each(|answer| counters.event(answer.as_ref().err()));
@@ -177,38 +157,21 @@ impl EventReports {
     }
 
     /// Appends the events of one partition, in pages that have each order at most once.
-    async fn append_lines(
-        &self,
-        gate: &PartitionGate,
-        lines: Vec<Line>,
-    ) -> Vec<(usize, Result<Reported, Problem>)> {
-        let (mut answers, mut earlier) = (Vec::new(), EarlierEvents::default());
+    async fn append_lines(&self, gate: &PartitionGate, lines: Vec<Line>) -> Vec<Answered> {
+        let (mut answers, mut sequences) = (Vec::new(), EventSequences::default());
         let mut lines = lines.into_iter().peekable();
         while lines.peek().is_some() {
-            let (mut page, mut orders) = (Vec::new(), HashSet::new());
-            while page.len() < PAGE
-                && let Some(line) = lines.next_if(|line| !orders.contains(&line.new.event.order))
-            {
-                let order = line.new.event.order;
-                match earlier.hold_back(order) {
-                    Err(told) => answers.push((line.number, Err(told))),
-                    Ok(()) => {
-                        orders.insert(order);
-                        page.push(line);
-                    }
-                }
-            }
-            let (numbers, events): (Vec<usize>, Vec<NewEvent>) =
-                page.into_iter().map(|line| (line.number, line.new)).unzip();
+            let page = next_page(&mut lines, &sequences, &mut answers);
+            let (numbers, events): (Vec<usize>, Vec<NewEvent>) = page.into_iter().unzip();
             let appended = gate.redis.events().append(&events).await;
             if appended.iter().any(|it| matches!(it, Err(ScriptError::Unreachable(_)))) {
-                earlier.failed_for_all = Some(ProblemKind::RedisAway.into());
+                sequences.note_redis_away();
             }
             for ((number, NewEvent { event, .. }), appended) in numbers.into_iter().zip(events).zip(appended)
             {
                 let answer = appended.map_err(|error| self.problem(&event, &error));
                 if let Err(told) = &answer {
-                    earlier.note_failed(Some(event.order), number, told);
+                    sequences.note_failed(Some(event.order), number, told);
                 }
                 answers.push((number, answer.map(|entry| Reported::accepted(event, entry))));
             }
@@ -287,53 +250,64 @@ impl EventBatch {
     }
 }
 
-/// A line of a request with its event. Lines are counted from 0.
-struct Line {
-    number: usize,
-    new: NewEvent,
-}
+/// The number of a line, counted from 0, and its event.
+type Line = (usize, NewEvent);
+/// The number of a line, and the answer to it.
+type Answered = (usize, Result<Reported, Problem>);
+/// For each partition by its number, the lines that the partition appends.
+type OfPartitions<'a> = BTreeMap<usize, (&'a PartitionGate, Vec<Line>)>;
 
-/// The earlier events of a request, as far as they decide which later events are appended.
-#[derive(Default)]
-struct EarlierEvents {
-    /// The first event of each order, with its voucher.
-    vouchers: HashMap<OrderId, (usize, VoucherId)>,
-    /// The problems that hold back the later events of an order whose event failed.
-    failed: HashMap<OrderId, Problem>,
-    /// The problem that holds back the events of every order: an event names no order, or Redis does not answer.
-    failed_for_all: Option<Problem>,
-}
-
-impl EarlierEvents {
-    /// Fails if earlier events hold back this event, or if it names another voucher than the first event of its order.
-    /// Another voucher may be in another partition, where the event would not keep its sequence.
-    fn allow(&mut self, number: usize, event: &Event) -> Result<(), Problem> {
-        self.hold_back(event.order)?;
-        let (first, voucher) = *self.vouchers.entry(event.order).or_insert((number, event.voucher));
-        if voucher == event.voucher {
-            return Ok(());
-        }
-        let first = first + 1;
-        let detail = format!("is not the voucher of event {first}, which names the same order");
-        Err(BadBody::Faults(vec![Fault { pointer: "/voucherId".to_owned(), detail }]).into())
-    }
-
-    /// Fails if an earlier event holds back the events of this order.
-    fn hold_back(&self, order: OrderId) -> Result<(), Problem> {
-        self.failed.get(&order).or(self.failed_for_all.as_ref()).map_or(Ok(()), |told| Err(told.clone()))
-    }
-
-    fn note_failed(&mut self, order: Option<OrderId>, number: usize, told: &Problem) {
-        let number = number + 1;
-        let held = || {
-            let why = format!("event {number} failed, so this later event was not appended: send both again");
-            told.kind.because(why)
-        };
-        match order {
-            Some(order) => _ = self.failed.entry(order).or_insert_with(held),
-            None => _ = self.failed_for_all.get_or_insert_with(held),
+/// Assigns the events of a request to the partitions of their vouchers, and answers the events that are not to be
+/// appended.
+fn assign<'a>(
+    gates: &'a Gates,
+    events: Vec<(usize, Result<Event, BadEvent>)>,
+    traceparent: Option<&String>,
+) -> (BTreeMap<usize, Result<Reported, Problem>>, OfPartitions<'a>) {
+    let (mut answers, mut of_partitions) = (BTreeMap::new(), OfPartitions::new());
+    let mut sequences = EventSequences::default();
+    for (number, read) in events {
+        let order = read.as_ref().map_or_else(|bad| bad.order, |event| Some(event.order));
+        let assigned = read.map_err(|bad| Problem::from(bad.why)).and_then(|event| {
+            sequences.allow(number, &event)?;
+            let gate = gates.of_voucher(event.voucher).ok_or(ProblemKind::RedisAway)?;
+            Ok((event, gate))
+        });
+        match assigned {
+            Err(told) => {
+                sequences.note_failed(order, number, &told);
+                answers.insert(number, Err(told));
+            }
+            Ok((event, gate)) => {
+                let partition = gate.redis.keys().partition().index();
+                let (_, lines) = of_partitions.entry(partition).or_insert((gate, Vec::new()));
+                lines.push((number, NewEvent { event, traceparent: traceparent.cloned() }));
+            }
         }
     }
+    (answers, of_partitions)
+}
+
+/// Takes the next lines to append together, and answers the lines that earlier events hold back.
+fn next_page(
+    lines: &mut Peekable<IntoIter<Line>>,
+    sequences: &EventSequences,
+    answers: &mut Vec<Answered>,
+) -> Vec<Line> {
+    let (mut page, mut orders) = (Vec::new(), HashSet::new());
+    while page.len() < PAGE
+        && let Some(line) = lines.next_if(|(_, new)| !orders.contains(&new.event.order))
+    {
+        let order = line.1.event.order;
+        match sequences.hold_back(order) {
+            Err(told) => answers.push((line.0, Err(told))),
+            Ok(()) => {
+                orders.insert(order);
+                page.push(line);
+            }
+        }
+    }
+    page
 }
 
 fn answer_of(number: usize, answer: &Result<Reported, Problem>) -> Value {

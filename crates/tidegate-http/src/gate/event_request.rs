@@ -5,8 +5,10 @@ use tidegate_orders::{Event, EventKind, OrderId, UserId, VoucherId, event::Event
 use super::members::{BadBody, Members};
 
 const MEMBERS: [&str; 7] = ["event", "orderId", "voucherId", "userId", "ref", "payment", "reason"];
-const EXAMPLE: &str =
-    "{\"event\": \"paid\", \"ref\": \"pay-8812\", \"voucherId\": \"7\", \"userId\": \"1001\"}";
+const EXAMPLE: &str = r#"{"event": "paid", "ref": "pay-8812", "voucherId": "7", "userId": "1001"}"#;
+/// An event of a request with many events, which names its order.
+const EXAMPLE_OF_MANY: &str =
+    r#"{"event": "paid", "ref": "pay-8812", "orderId": "42", "voucherId": "7", "userId": "1001"}"#;
 
 /// An event that is invalid, with the order that it names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,7 +20,8 @@ pub struct BadEvent {
 
 /// Parses an event from JSON. `order` is the order that the path names. Without it, the event must name its order.
 pub fn read(body: &[u8], order: Option<OrderId>) -> Result<Event, BadEvent> {
-    event(Members::read(body, EXAMPLE), order)
+    let example = if order.is_some() { EXAMPLE } else { EXAMPLE_OF_MANY };
+    event(Members::read(body, example), order)
 }
 
 /// Parses the events of a JSON array. Each of them must name its order. An event may be wrong by itself.
@@ -26,7 +29,7 @@ pub fn read(body: &[u8], order: Option<OrderId>) -> Result<Event, BadEvent> {
 /// # Errors
 /// Fails if the body is no JSON array.
 pub fn read_all(body: &[u8]) -> Result<Vec<Result<Event, BadEvent>>, BadBody> {
-    let all = Members::read_all(body, EXAMPLE)?;
+    let all = Members::read_all(body, EXAMPLE_OF_MANY)?;
     Ok(all.into_iter().map(|members| event(members, None)).collect())
 }
 

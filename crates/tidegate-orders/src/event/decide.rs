@@ -183,7 +183,7 @@ pub struct PastEvent {
 
 impl PastEvent {
     /// Whether this entry brought the event, so that its outcome is decided already.
-    fn is_of(&self, kind: EventKind, entry: EntryId) -> bool {
+    pub(crate) fn is_of(&self, kind: EventKind, entry: EntryId) -> bool {
         is_decided((self.kind, self.entry), kind, entry)
     }
 
@@ -313,6 +313,28 @@ impl History {
             (None, None) => self.is_of_another,
         }
     }
+
+    /// Whether a payment with this reference must still be refunded.
+    fn is_due(&self, reference: Option<&EventText>) -> bool {
+        self.payments_due().any(|past| past.reference.as_ref() == reference)
+    }
+
+    /// The payments of the order that must still be refunded.
+    pub fn payments_due(&self) -> impl Iterator<Item = &PastEvent> {
+        let due = self.events.iter().filter(|past| past.outcome == EventOutcome::RefundDue);
+        due.filter(|past| self.refund_of(past).is_none())
+    }
+
+    /// Finds the event that refunded this payment. A refund that came before the payment counts only if the payment has
+    /// a reference.
+    pub(super) fn refund_of(&self, payment: &PastEvent) -> Option<&PastEvent> {
+        self.events.iter().find(|past| {
+            past.kind == Some(EventKind::Refunded)
+                && past.outcome == EventOutcome::Applied
+                && past.payment == payment.reference
+                && (payment.reference.is_some() || past.number > payment.number)
+        })
+    }
 }
 
 fn effect(event: &Event, history: &History) -> Effect {
@@ -332,30 +354,6 @@ fn effect(event: &Event, history: &History) -> Effect {
         EventKind::Cancelled | EventKind::Expired => cancelled(event, history),
         EventKind::Used => used(history),
         EventKind::Refunding | EventKind::Refunded | EventKind::RefundFailed => refund(event, history),
-    }
-}
-
-impl History {
-    /// Whether a payment with this reference must still be refunded. Refunds that came before it count for it only if
-    /// it has a reference.
-    fn is_due(&self, reference: Option<&EventText>) -> bool {
-        self.payments_due().any(|past| past.reference.as_ref() == reference)
-    }
-
-    /// The payments of the order that must still be refunded.
-    pub fn payments_due(&self) -> impl Iterator<Item = &PastEvent> {
-        let due = self.events.iter().filter(|past| past.outcome == EventOutcome::RefundDue);
-        due.filter(|past| self.refund_of(past).is_none())
-    }
-
-    /// Finds the event that refunded this payment.
-    pub(super) fn refund_of(&self, payment: &PastEvent) -> Option<&PastEvent> {
-        self.events.iter().find(|past| {
-            past.kind == Some(EventKind::Refunded)
-                && past.outcome == EventOutcome::Applied
-                && past.payment == payment.reference
-                && (payment.reference.is_some() || past.number > payment.number)
-        })
     }
 }
 

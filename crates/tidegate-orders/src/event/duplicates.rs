@@ -1,13 +1,7 @@
 //! What is said about an event that comes again: pure rules over the history of its order.
 //!
 //! An event repeats the first event of its kind with the same reference, unless that event was rejected. This one rule
-//! decides the event, and answers three questions:
-//!
-//! - Which outcome is the sender of a reference told? That of the first event: [`History::outcome_of_reference`].
-//! - What does one more entry with this reference change? Nothing: [`History::outcome_of_entry`].
-//! - Which result does a worker publish? That of the first event: [`History::published_for`].
-//!
-//! In all three, a payment that was refunded meanwhile no longer has to be refunded.
+//! decides the event, tells its sender the outcome, and selects the result that a worker publishes.
 
 use super::{EventKind, EventOutcome, EventText, History, PastEvent};
 

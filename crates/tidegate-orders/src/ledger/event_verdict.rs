@@ -9,7 +9,7 @@ use super::{
     work_list::Item,
 };
 use crate::{
-    event::{Event, EventKind, History, PastEvent, decide, is_decided},
+    event::{Event, EventKind, History, PastEvent, decide},
     order::{OrderId, OrderIdentity, UserId, VoucherId},
     row_state::status,
     scripts::UserAfter,
@@ -174,7 +174,7 @@ impl KnownEvents {
         let id = order.first().order;
         let past = self.histories.get(&id).map_or(&[][..], |history| &history.events);
         let is_recorded = |incoming: &&IncomingEvent| {
-            past.iter().any(|past| is_decided((past.kind, past.entry), incoming.event.kind, incoming.entry))
+            past.iter().any(|past| past.is_of(incoming.event.kind, incoming.entry))
         };
         self.is_unknown(id) && !order.events.iter().all(is_recorded)
     }

@@ -1,0 +1,59 @@
+//! The sequences of events in a request with many events: earlier events decide whether a later event is appended.
+
+use std::collections::HashMap;
+
+use tidegate_orders::{Event, OrderId, VoucherId};
+
+use super::{
+    members::{BadBody, Fault},
+    problem::{Problem, ProblemKind},
+};
+
+/// The earlier events of a request: their vouchers and their problems.
+#[derive(Debug, Default)]
+pub struct EventSequences {
+    /// The first event of each order, with its voucher.
+    vouchers: HashMap<OrderId, (usize, VoucherId)>,
+    /// The problems that hold back the later events of an order whose event failed.
+    failed: HashMap<OrderId, Problem>,
+    /// The problem that holds back the events of every order: an event names no order, or Redis does not answer.
+    failed_for_all: Option<Problem>,
+}
+
+impl EventSequences {
+    /// Fails if earlier events hold back this event, or if it names another voucher than the first event of its order.
+    /// Another voucher may be in another partition, where the event would not keep its sequence.
+    pub fn allow(&mut self, number: usize, event: &Event) -> Result<(), Problem> {
+        self.hold_back(event.order)?;
+        let (first, voucher) = *self.vouchers.entry(event.order).or_insert((number, event.voucher));
+        if voucher == event.voucher {
+            return Ok(());
+        }
+        let first = first + 1;
+        let detail = format!("is not the voucher of event {first}, which names the same order");
+        Err(BadBody::Faults(vec![Fault { pointer: "/voucherId".to_owned(), detail }]).into())
+    }
+
+    /// Fails if an earlier event holds back the events of this order.
+    pub fn hold_back(&self, order: OrderId) -> Result<(), Problem> {
+        self.failed.get(&order).or(self.failed_for_all.as_ref()).map_or(Ok(()), |told| Err(told.clone()))
+    }
+
+    /// Notes that an event failed. Without its order, it may be about any order.
+    pub fn note_failed(&mut self, order: Option<OrderId>, number: usize, told: &Problem) {
+        let number = number + 1;
+        let held = || {
+            let why = format!("event {number} failed, so this later event was not appended: send both again");
+            told.kind.because(why)
+        };
+        match order {
+            Some(order) => _ = self.failed.entry(order).or_insert_with(held),
+            None => _ = self.failed_for_all.get_or_insert_with(held),
+        }
+    }
+
+    /// Notes that Redis does not answer, so that no later event is tried.
+    pub fn note_redis_away(&mut self) {
+        self.failed_for_all = Some(ProblemKind::RedisAway.into());
+    }
+}
