@@ -170,6 +170,7 @@ async fn each_answer_of_the_gate_is_told_by_a_status_and_a_problem_of_its_own() 
 
     let worker = fixture.worker("w").start();
     until("all are written", || async { fixture.live_orders().await.len() == 3 }).await;
+    fixture.settled().await;
     fixture.judge().await;
     assert!(worker.stop().await.success());
     assert!(gate.stop().await.success());

@@ -384,6 +384,7 @@ async fn a_sale_with_limits_is_delisted_and_its_dead_orders_are_released() {
     assert!(shown.stdout.contains("cancelled"), "{shown:#?}");
     program.run("admit --voucher 7 --user 2 --subject phone=a").expect(0);
     until("it is written", || async { fixture.live_orders().await.len() == 1 }).await;
+    fixture.settled().await;
     fixture.judge().await;
 
     program.run("voucher delist --voucher 7 --yes").expect(0);
