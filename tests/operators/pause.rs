@@ -4,7 +4,10 @@
 mod gate;
 mod signals;
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    time::{Duration, Instant},
+};
 
 use serde_json::Value as Json;
 use tidegate_lab::Proxy;
@@ -51,10 +54,16 @@ async fn a_fleet_under_load_stops_reading_and_goes_on_where_it_was() {
     let plan = |name: &str| fixture.worker(name).set("WORKER_LANES", 2).set("WORKER_BATCH", 20);
     // The second worker has a long block, because a pause must not wait until the block of an idle lane is over.
     let (first, second) = (plan("a").start(), plan("b").set("WORKER_BLOCK_MS", 10_000).start());
+    let is_paused = AtomicBool::new(false);
     let rush = async {
-        for part in 0..60 {
-            fixture.plain_rush(1_000 + part * 100, 100).await;
+        let parts = |part: i64| fixture.plain_rush(1_000 + part * 100, 100);
+        let mut part = 0;
+        while !is_paused.load(Relaxed) {
+            parts(part).await;
+            part += 1;
         }
+        // These come after the pause, so they wait.
+        parts(part).await;
     };
     let pausing = async {
         until("there are orders", || async { fixture.orders().await.len() > 300 }).await;
@@ -65,6 +74,7 @@ async fn a_fleet_under_load_stops_reading_and_goes_on_where_it_was() {
         until_all(&second, "paused").await;
         assert!(begun.elapsed() < SOON, "took {:?}", begun.elapsed());
         assert_eq!(fixture.pending().await, 0, "what was in progress is settled");
+        is_paused.store(true, Relaxed);
         last_delivered(&fixture).await
     };
     let ((), stopped_at) = tokio::join!(rush, pausing);
