@@ -69,7 +69,7 @@ use tokio_util::sync::CancellationToken;
 use self::{
     accepting::Accepting,
     caller::Caller,
-    client_stream::ClientStream,
+    client_stream::{ClientEnd, ClientStream},
     following::{Following, SharedParts},
     pages::GatePages,
     refusals::Refusals,
@@ -276,11 +276,11 @@ impl Connection {
     /// Serves the connection until it ends, and then releases its place.
     async fn begin(self, client: TcpStream, tls: Option<Arc<Tls>>, place: Option<OwnedSemaphorePermit>) {
         answer_or_leave(&client, self.pages.settings().read_within);
-        let (client, pages) = (ClientStream::new(client), Arc::clone(&self.pages));
+        let ((client, end), pages) = (ClientStream::new(client), Arc::clone(&self.pages));
         let talked = match tls {
-            None => self.http(client.clone(), client).await,
+            None => self.http(client, end).await,
             // The future is boxed: otherwise a connection without TLS would also take the memory for TLS.
-            Some(tls) => Box::pin(self.https(client, &tls)).await,
+            Some(tls) => Box::pin(self.https(client, end, &tls)).await,
         };
         if let Err(error) = talked {
             tracing::debug!(error = &*error, "a connection to the gate failed");
@@ -289,11 +289,11 @@ impl Connection {
         drop(place);
     }
 
-    async fn https(self, client: ClientStream, tls: &Tls) -> anyhow::Result<()> {
+    async fn https(self, client: ClientStream, end: ClientEnd, tls: &Tls) -> anyhow::Result<()> {
         let (closing, within) = (self.closing.clone(), self.pages.settings().read_within);
         // No request is in progress before the handshake ends, so a stop does not wait for handshakes.
-        match closing.run_until_cancelled(tls.accept(client.clone(), within)).await {
-            Some(Ok(encrypted)) => self.http(encrypted, client).await,
+        match closing.run_until_cancelled(tls.accept(client, within)).await {
+            Some(Ok(encrypted)) => self.http(encrypted, end).await,
             Some(Err(why)) => {
                 if let NoTls::Certificate(why) = &why {
                     self.pages.refusals().certificate(self.peer, why);
@@ -304,15 +304,15 @@ impl Connection {
         }
     }
 
-    /// Serves requests over `stream`, which is the connection `client` itself, or TLS over this connection.
-    async fn http<S>(self, stream: S, client: ClientStream) -> anyhow::Result<()>
+    /// Serves requests over `stream`, which is a connection itself or TLS over it. `end` is the end of this connection.
+    async fn http<S>(self, stream: S, end: ClientEnd) -> anyhow::Result<()>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let Self { peer, pages, stop, watcher, .. } = self;
         let head_within = pages.settings().read_within;
         let closed = CancellationToken::new();
-        let watching = client.watch_end(closed.clone());
+        let watching = end.watch(closed.clone());
         let service = service_fn(move |request: Request<Incoming>| {
             let (pages, stop) = (Arc::clone(&pages), stop.clone());
             let caller = Caller::of(peer, request.headers(), &pages.settings().callers, closed.clone());

@@ -14,9 +14,9 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 /// again after a whole second, and a probe has given up by then.
 const BACKLOG: u32 = 4096;
 
-/// The time without a byte from the client after which the kernel asks whether the client is still there.
+/// The idle time before the kernel sends the first keepalive probe.
 const PROBE_AFTER: Duration = Duration::from_secs(15);
-/// The pause between two such probes.
+/// The time between two keepalive probes.
 const PROBE_EVERY: Duration = Duration::from_secs(5);
 
 /// Creates a TCP listener on an address.
@@ -29,8 +29,8 @@ pub fn listen_on(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 /// Configures a connection to send answers at once, and to close if the client reads nothing for `taken_within`. If the
-/// client's machine has vanished, the connection closes 20 s after the client's last byte, or at the first probe after
-/// `taken_within` if this time is longer. The kernel measures these times.
+/// client does not answer a probe, the kernel closes the connection 20 s after the client's last byte; with a longer
+/// `taken_within`, at the first probe after that time.
 pub fn answer_or_leave(client: &TcpStream, taken_within: Duration) {
     // All are best effort: a connection that has closed meanwhile refuses them.
     let _best_effort = client.set_nodelay(true);
@@ -57,8 +57,7 @@ pub fn fault_of_head<B>(request: &Request<B>) -> Option<&'static str> {
     }
 }
 
-/// The decoded value of a parameter of a query. A parameter may have former names beside its present name, the first of
-/// `names`.
+/// The decoded value of a parameter of a query. `names` are the present name of the parameter, then its former names.
 ///
 /// # Errors
 /// Fails with the reason if the parameter is sent more than once: two servers may take different values.

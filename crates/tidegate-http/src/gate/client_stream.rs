@@ -1,7 +1,7 @@
 //! The connection to a client of the gate, and the sign that the client has closed it.
 //!
 //! While the gate prepares an answer, hyper does not read the connection, so that a client may close its sending half
-//! and still get its answer. So hyper does not notice either that the client has gone.
+//! and still get its answer. Therefore, hyper does not notice when the client closes the connection.
 
 use std::{
     convert::Infallible,
@@ -16,29 +16,50 @@ use std::{
 use socket2::SockRef;
 use tokio::{
     io::{AsyncRead, AsyncWrite, Interest, ReadBuf},
-    net::TcpStream,
+    net::{
+        TcpStream,
+        tcp::{OwnedReadHalf, OwnedWriteHalf},
+    },
 };
 use tokio_util::sync::CancellationToken;
 
-/// A TCP connection to a client. Its clones are the same connection.
-#[derive(Clone, Debug)]
-pub struct ClientStream(Arc<TcpStream>);
+/// A TCP connection to a client.
+#[derive(Debug)]
+pub struct ClientStream {
+    /// A half of its own: Tokio saves the read that would find the buffer of the kernel empty.
+    reading: OwnedReadHalf,
+    socket: Arc<OwnedWriteHalf>,
+}
+
+/// The part of a connection that shows when the client closes it.
+#[derive(Debug)]
+pub struct ClientEnd(Arc<OwnedWriteHalf>);
 
 impl ClientStream {
-    pub fn new(client: TcpStream) -> Self {
-        Self(Arc::new(client))
+    /// Returns the connection, and the part of it that shows its end.
+    pub fn new(client: TcpStream) -> (Self, ClientEnd) {
+        let (reading, writing) = client.into_split();
+        let socket = Arc::new(writing);
+        let end = ClientEnd(Arc::clone(&socket));
+        (Self { reading, socket }, end)
     }
 
     /// Reads bytes without removing them from the connection.
     pub async fn peek(&self, bytes: &mut [u8]) -> io::Result<usize> {
-        self.0.peek(bytes).await
+        self.socket().peek(bytes).await
     }
 
+    fn socket(&self) -> &TcpStream {
+        (*self.socket).as_ref()
+    }
+}
+
+impl ClientEnd {
     /// Cancels `closed` when the client has closed the connection or its sending half, or does not answer the probes of
     /// TCP. Then waits for ever.
-    pub async fn watch_end(self, closed: CancellationToken) -> Infallible {
-        // Of the two interests that include the end of reading, this one ignores bytes that wait to be read. An error
-        // says as well that the connection has ended.
+    pub async fn watch(self, closed: CancellationToken) -> Infallible {
+        // `READABLE` and `PRIORITY` both report the end of reading. `PRIORITY` ignores unread bytes. An error also means
+        // that the connection has ended.
         let _ended = self.0.ready(Interest::PRIORITY).await;
         closed.cancel();
         pending().await
@@ -47,17 +68,11 @@ impl ClientStream {
 
 impl AsyncRead for ClientStream {
     fn poll_read(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        loop {
-            ready!(self.0.poll_read_ready(cx))?;
-            match self.0.try_read(buffer.initialize_unfilled()) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                read => return Poll::Ready(read.map(|bytes| buffer.advance(bytes))),
-            }
-        }
+        Pin::new(&mut self.reading).poll_read(cx, buffer)
     }
 }
 
@@ -72,8 +87,8 @@ impl AsyncWrite for ClientStream {
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         loop {
-            ready!(self.0.poll_write_ready(cx))?;
-            match self.0.try_write_vectored(slices) {
+            ready!(self.socket().poll_write_ready(cx))?;
+            match self.socket().try_write_vectored(slices) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 written => return Poll::Ready(written),
             }
@@ -89,6 +104,6 @@ impl AsyncWrite for ClientStream {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(SockRef::from(&*self.0).shutdown(Shutdown::Write))
+        Poll::Ready(SockRef::from(self.socket()).shutdown(Shutdown::Write))
     }
 }

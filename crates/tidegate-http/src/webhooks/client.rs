@@ -1,7 +1,12 @@
 //! The HTTP client of a webhook. It checks every address before it connects, verifies certificates, follows no redirect,
 //! and keeps connections open.
 
-use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    io,
+    net::SocketAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::{
@@ -14,7 +19,6 @@ use hyper_util::rt::TokioIo;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpStream, lookup_host},
-    sync::Mutex,
     time::timeout,
 };
 use tokio_rustls::{
@@ -86,7 +90,7 @@ pub fn tls_config() -> Arc<ClientConfig> {
 pub struct Client {
     target: Target,
     tls: TlsConnector,
-    /// The connections that no call uses now.
+    /// The connections that no call uses now: one, or as many as calls ran at once.
     kept: Mutex<Vec<SendRequest<Full<Bytes>>>>,
 }
 
@@ -97,11 +101,6 @@ impl Client {
         Self { target, tls: TlsConnector::from(tls), kept: Mutex::default() }
     }
 
-    /// Closes all connections that no call uses, except one.
-    pub async fn keep_one(&self) {
-        self.kept.lock().await.truncate(1);
-    }
-
     /// Sends a POST request, and returns the status of the answer.
     ///
     /// # Errors
@@ -109,7 +108,7 @@ impl Client {
     pub async fn post(&self, headers: &HeaderMap, body: &Bytes) -> Result<StatusCode, NoAnswer> {
         let call = async {
             // A connection that was kept may be closed by now; only then the request is sent a second time.
-            let kept = self.kept.lock().await.pop();
+            let kept = self.kept().pop();
             if let Some(mut kept) = kept.filter(|kept| !kept.is_closed()) {
                 match self.send(&mut kept, headers, body).await {
                     Ok(answer) => return Ok((kept, answer)),
@@ -124,9 +123,13 @@ impl Client {
         let status = answer.status();
         let body = Limited::new(answer.into_body(), BODY_BYTES).collect();
         if matches!(timeout(BODY_WITHIN, body).await, Ok(Ok(_))) {
-            self.kept.lock().await.push(sender);
+            self.kept().push(sender);
         }
         Ok(status)
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Vec<SendRequest<Full<Bytes>>>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn send(

@@ -1,7 +1,11 @@
 //! The handler that sends a batch of results to the URL of a webhook: one after the other, until a result waits for a
-//! retry. From then on, a call without an answer delays no other result.
+//! retry. From then on, a call without an answer delays other results for twice [`PATIENCE`] at most.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use futures_util::future::join_all;
 use hyper::{
@@ -17,8 +21,7 @@ use tidegate_orders::{
 };
 use tidegate_stream::{Cause, Entry, EntryId, Handled, Handler, Outage, Outcome};
 use tokio::{
-    sync::{Mutex, Semaphore},
-    task::JoinHandle,
+    sync::{Semaphore, oneshot},
     time::{sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
@@ -32,21 +35,19 @@ use super::{
 
 /// The cause for which results wait that the receiver did not accept.
 const NOT_ACCEPTED: Cause = Cause::new("webhook", 0);
-/// The number of calls at once, after a result waits for a retry.
-const CALLS: usize = 8;
-/// The time that a batch waits for the answer to one of these calls.
+/// The largest number of calls that run at once while results wait for a retry.
+const CALLS: usize = 32;
+/// The time that a batch waits for the answer to one of these calls, and before it for room to make the call.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// The number of calls for which no batch waits any more.
-const LATE_CALLS: usize = 24;
 /// The time that a call may still take after the worker was stopped.
 const STOP_PATIENCE: Duration = Duration::from_secs(2);
 const AGENT: &str = concat!("tidegate/", env!("CARGO_PKG_VERSION"));
 
 /// The handler of one webhook in one partition.
 pub struct WebhookHandler {
-    pub(super) caller: Arc<WebhookCaller>,
-    /// The calls that had no answer when their batch ended. A retry takes the outcome.
-    pub(super) late: Mutex<BTreeMap<EntryId, JoinHandle<Outcome>>>,
+    caller: Arc<WebhookCaller>,
+    /// The places of calls that run. A call keeps its place when its batch has ended.
+    places: Arc<Semaphore>,
 }
 
 /// The caller of a webhook's receiver.
@@ -60,6 +61,16 @@ pub struct WebhookCaller {
     pub(super) worker: String,
     /// Cancelled when this worker must send nothing more.
     pub(super) ended: CancellationToken,
+    /// The calls that had no answer when their batch ended.
+    pub(super) late: Mutex<LateCalls>,
+}
+
+/// The calls that had no answer when their batch ended, and the results that the receiver accepted afterwards. Those
+/// results are acknowledged at their retry, without another call.
+#[derive(Debug, Default)]
+pub struct LateCalls {
+    open: BTreeSet<EntryId>,
+    accepted: BTreeSet<EntryId>,
 }
 
 impl Handler for WebhookHandler {
@@ -67,72 +78,92 @@ impl Handler for WebhookHandler {
     /// one result keeps no other result from being sent.
     async fn handle(&self, batch: &[Entry]) -> Result<Handled, Outage> {
         let (mut outcomes, mut entries) = (Vec::with_capacity(batch.len()), batch.iter());
-        while self.holds_order().await
+        while self.holds_order()
             && let Some(entry) = entries.next()
         {
-            outcomes.push(self.handle_within(Duration::MAX, entry).await);
+            outcomes.push(match self.caller.wanted(entry) {
+                Ok(result) => self.caller.call(entry.id, result).await,
+                Err(outcome) => outcome,
+            });
         }
-        let places = &Semaphore::new(CALLS);
-        let together = entries.map(|entry| async move {
-            let _place = places.acquire().await;
-            let has_room = self.open_calls().await < LATE_CALLS;
-            self.handle_within(if has_room { PATIENCE } else { Duration::MAX }, entry).await
+        let together = entries.map(async |entry| match self.caller.wanted(entry) {
+            Ok(result) => self.call_with_patience(entry.id, result).await,
+            Err(outcome) => outcome,
         });
         outcomes.extend(join_all(together).await);
-        if self.holds_order().await {
-            self.caller.client.keep_one().await;
-        }
         Ok(outcomes.into())
     }
 }
 
 impl WebhookHandler {
+    pub fn new(caller: WebhookCaller) -> Self {
+        Self { caller: Arc::new(caller), places: Arc::new(Semaphore::new(CALLS)) }
+    }
+
     /// Whether results are sent in stream order, because none waits for a retry.
-    async fn holds_order(&self) -> bool {
-        self.caller.state.retrying().is_empty() && self.open_calls().await == 0
+    fn holds_order(&self) -> bool {
+        !self.caller.state.is_retrying() && self.places.available_permits() == CALLS
     }
 
-    async fn open_calls(&self) -> usize {
-        self.late.lock().await.values().filter(|call| !call.is_finished()).count()
+    /// Sends a result, and waits for the answer during [`PATIENCE`]. A call without an answer goes on.
+    async fn call_with_patience(&self, id: EntryId, result: PublishedResult) -> Outcome {
+        let place = timeout(PATIENCE, Arc::clone(&self.places).acquire_owned()).await;
+        // The semaphore is never closed.
+        let Ok(Ok(place)) = place else { return Outcome::SetAside(NOT_ACCEPTED) };
+        let (caller, (answered, mut answer)) = (Arc::clone(&self.caller), oneshot::channel());
+        caller.late().open.insert(id);
+        let call = async move {
+            let outcome = caller.call(id, result).await;
+            caller.note_end(id, outcome, answered);
+            drop(place);
+        };
+        tokio::spawn(call.in_current_span());
+        if let Ok(Ok(outcome)) = timeout(PATIENCE, &mut answer).await {
+            return outcome;
+        }
+        // From here on, the call notes its outcome itself.
+        answer.close();
+        answer.try_recv().unwrap_or(Outcome::SetAside(NOT_ACCEPTED))
     }
 
-    /// Sends a result, and waits for the outcome during `patience`.
-    async fn handle_within(&self, patience: Duration, entry: &Entry) -> Outcome {
-        const NO_PANIC: &str = "a call does not panic";
-        let mut late = self.late.lock().await.remove(&entry.id);
-        if let Some(ended) = late.take_if(|call| call.is_finished())
-            && ended.await.expect(NO_PANIC) == Outcome::Done
-        {
-            return Outcome::Done;
-        }
-        let call = || Arc::clone(&self.caller).handle_one(entry.clone()).in_current_span();
-        let mut call = late.unwrap_or_else(|| tokio::spawn(call()));
-        if let Ok(outcome) = timeout(patience, &mut call).await {
-            return outcome.expect(NO_PANIC);
-        }
-        self.late.lock().await.insert(entry.id, call);
-        Outcome::SetAside(NOT_ACCEPTED)
+    /// Waits until no call runs any more. Calls end soon after the worker must send nothing more.
+    pub async fn end(&self) {
+        let all = u32::try_from(CALLS).unwrap_or(u32::MAX);
+        let _all = self.places.acquire_many(all).await;
     }
 }
 
 impl WebhookCaller {
-    async fn handle_one(self: Arc<Self>, entry: Entry) -> Outcome {
-        if self.ended.is_cancelled() {
-            return Outcome::SetAside(NOT_ACCEPTED);
+    /// The result to send for an entry, or the outcome of an entry that needs no call now.
+    fn wanted(&self, entry: &Entry) -> Result<PublishedResult, Outcome> {
+        {
+            let mut late = self.late();
+            if late.accepted.remove(&entry.id) {
+                return Err(Outcome::Done);
+            }
+            if late.open.contains(&entry.id) || self.ended.is_cancelled() {
+                return Err(Outcome::SetAside(NOT_ACCEPTED));
+            }
         }
-        let result = match PublishedResult::read(&entry) {
-            Ok(result) if self.kinds.include(&result) => result,
-            Ok(_) => return Outcome::Done,
+        match PublishedResult::read(entry) {
+            Ok(result) if self.kinds.include(&result) => Ok(result),
+            Ok(_) => Err(Outcome::Done),
             Err(error) => {
                 tracing::error!(entry = %entry.id, %error, "an entry is no result of an order, so the webhook does not send it");
                 self.state.end(entry.id, Attempt::Unreadable);
-                return Outcome::Done;
+                Err(Outcome::Done)
             }
-        };
-        self.state.begin(entry.id);
+        }
+    }
+
+    async fn call(&self, id: EntryId, result: PublishedResult) -> Outcome {
+        if self.ended.is_cancelled() {
+            return Outcome::SetAside(NOT_ACCEPTED);
+        }
+        self.state.begin(id);
         let (attempt, error) = match self.send(result).await {
             Some(Ok(status)) if status.is_success() => {
-                self.state.end(entry.id, Attempt::Delivered);
+                self.state.end(id, Attempt::Delivered);
                 return Outcome::Done;
             }
             Some(Ok(StatusCode::GONE)) => {
@@ -143,8 +174,24 @@ impl WebhookCaller {
             Some(Err(error)) => (Attempt::Failed, error),
             None => return Outcome::SetAside(NOT_ACCEPTED),
         };
-        self.state.fail(entry.id, attempt, error);
+        self.state.fail(id, attempt, error);
         Outcome::SetAside(NOT_ACCEPTED)
+    }
+
+    /// Tells the batch the outcome of a call. If the batch has ended, notes an accepted result for its retry.
+    fn note_end(&self, id: EntryId, outcome: Outcome, batch: oneshot::Sender<Outcome>) {
+        let oldest = self.state.backlog().and_then(|backlog| backlog.oldest_pending);
+        let mut late = self.late();
+        late.open.remove(&id);
+        if batch.send(outcome) == Err(Outcome::Done) {
+            // Deleted results have no retry.
+            late.accepted.retain(|accepted| oldest.is_none_or(|oldest| *accepted >= oldest));
+            late.accepted.insert(id);
+        }
+    }
+
+    fn late(&self) -> MutexGuard<'_, LateCalls> {
+        self.late.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sends a result to the receiver. None: the worker was stopped before the receiver answered.

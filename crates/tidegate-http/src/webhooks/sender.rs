@@ -1,7 +1,10 @@
 //! The sender of one webhook in one partition. All workers of a fleet share its consumer group, and a lease lets one of
 //! them send at a time. So results are sent in stream order, and the bound of the pending list holds for the fleet.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use fred::{interfaces::StreamsInterface, types::Value};
 use tidegate_compare::text::error_chain;
@@ -16,7 +19,6 @@ use tidegate_stream::{
 };
 use tidegate_worker::ProcessSettings;
 use tokio::{
-    sync::Mutex,
     task::spawn_blocking,
     time::{MissedTickBehavior, interval, sleep},
 };
@@ -168,11 +170,13 @@ impl Sender {
             state: Arc::clone(&self.state),
             worker: self.process.worker.name.clone(),
             ended: ended.clone(),
+            late: Mutex::default(),
         };
+        let handler = Arc::new(WebhookHandler::new(caller));
         let lane = Lane::new(
             Reader::new(connection, names, CONSUMER.to_owned()),
             stream.clone(),
-            Arc::new(WebhookHandler { caller: Arc::new(caller), late: Mutex::default() }),
+            Arc::clone(&handler),
             Arc::clone(&breaker),
             Arc::new(Counters::default()),
             self.lane_settings(),
@@ -185,6 +189,8 @@ impl Sender {
             breaker.run(probe, backoff, ended.clone()),
             self.watch(redis, lease, &ended),
         );
+        // Only then may another worker send.
+        handler.end().await;
         Ok(())
     }
 

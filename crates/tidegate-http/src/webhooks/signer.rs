@@ -128,8 +128,8 @@ fn read_text(path: &Path) -> io::Result<String> {
 }
 
 /// The value of the header `webhook-id`: the order, the step, the state, and the `ref` of the event or else the entry.
-/// Repeated results have the same id. The id consists of letters, digits, `_`, `-` and `~`, whatever word a later version
-/// has for a state.
+/// Repeated results have the same id. The id consists of letters, digits, `_`, `-` and `~`, even for states of later
+/// versions.
 ///
 /// Events that are moved to the dead letters have no step of their own, and two events of an order may have the same
 /// `ref`: a refund that began and a refund that is made. So their ids have the entry.

@@ -117,6 +117,11 @@ impl WebhookState {
         *self.backlog.lock().unwrap_or_else(PoisonError::into_inner) = Some(backlog);
     }
 
+    /// Whether a result was not accepted at least once, and is still to be sent.
+    pub(super) fn is_retrying(&self) -> bool {
+        !self.sending().retrying.is_empty()
+    }
+
     /// The results that were not accepted at least once, and that are still to be sent.
     pub(super) fn retrying(&self) -> BTreeSet<EntryId> {
         self.sending().retrying.clone()

@@ -11,8 +11,8 @@ use hyper::{
     http::uri::{PathAndQuery, Scheme},
 };
 
-/// The parsed URL of a webhook. The path and the query may contain a secret, so there is no `Debug`: what may be shown is
-/// the text of a `WebhookUrl`.
+/// The parsed URL of a webhook. The path and the query may contain a secret, so `Target` has no `Debug`. To show a
+/// URL, use `WebhookUrl`.
 #[derive(Clone)]
 pub struct Target {
     /// Whether the worker uses TLS.
@@ -64,7 +64,7 @@ impl Target {
         if authority.as_str().contains('@') {
             return Err("must not contain a user or a password: receivers check the signature");
         }
-        // A port that is no number up to 65535 is no port for `Uri`, and must not become the default port.
+        // `Uri` returns no port for a text that is not a number up to 65535. Such a URL must not get the default port.
         let port = match (authority.as_str().strip_prefix(authority.host()), authority.port_u16()) {
             (Some(""), None) => {
                 if is_tls {
