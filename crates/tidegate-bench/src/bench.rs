@@ -90,7 +90,7 @@ pub struct Bench {
 enum What {
     /// A short run: about two minutes
     Quick,
-    /// Everything, including partitions: about half an hour
+    /// Everything, including partitions and HTTP: about an hour
     Full,
     /// Only trouble, in large sizes: about a quarter of an hour
     Trouble,

@@ -127,7 +127,7 @@ async fn call_all(
     }
 }
 
-/// Asks for all orders at once, and returns how long that took. Each must be answered as the sale wants it.
+/// Asks for all orders at once, and returns how long that took. Fails if an answer is not what the sale expects.
 pub async fn through_gate(gate: &RedisStore, sale: Sale, orders: &Orders) -> Result<Duration> {
     let is_wanted = match sale {
         Sale::Open => |reply: &AdmitReply| *reply == AdmitReply::Admitted,

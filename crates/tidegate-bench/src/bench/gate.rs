@@ -31,6 +31,9 @@ use super::{
 
 pub use self::bare_handler::BareHandler;
 
+/// The most calls before a measurement.
+pub const WARM_UP: usize = 5_000;
+
 /// The server under test.
 #[derive(Clone, Copy, Debug)]
 pub enum Asked {
@@ -66,14 +69,14 @@ pub fn conclude(runs: Vec<Run>) -> HttpCalls {
 pub async fn once(fixture: &mut Fixture, asked: Asked, calls: usize) -> Result<Run> {
     let (server, wanted_status) = start(fixture, asked).await?;
     let load = Load { address: server.address(), wanted_status };
-    load.closed_loop(requests(fixture, calls.min(5_000)), CALLERS).await?;
+    load.closed_loop(requests(fixture, calls.min(WARM_UP)), CALLERS).await?;
     let requests = requests(fixture, calls);
     let run = measured(fixture, &server, calls, load.closed_loop(requests, CALLERS)).await?;
     server.stop()?;
     Ok(run)
 }
 
-/// Measures the work of this many calls, which returns how long it took.
+/// Measures `work`, which makes this many calls and returns its duration.
 pub async fn measured(
     fixture: &mut Fixture,
     server: &Server,
@@ -115,7 +118,7 @@ async fn at_half(fixture: &mut Fixture, sizes: &Sizes, rate: f64) -> Result<AtRa
     for _ in 0..sizes.rounds {
         let (server, wanted_status) = start(fixture, Asked::Gate).await?;
         let load = Load { address: server.address(), wanted_status };
-        load.closed_loop(requests(fixture, sizes.calls.min(5_000)), CALLERS).await?;
+        load.closed_loop(requests(fixture, sizes.calls.min(WARM_UP)), CALLERS).await?;
         let orders = fixture.numbers.take(((rate * sizes.latency.as_secs_f64()) as usize).max(100), 1);
         runs.push(open_loop::measure(load, &orders, rate).await?);
         server.stop()?;

@@ -81,8 +81,8 @@ pub async fn measure(program: &Path, folder: &Path, scale: f64) -> Result<()> {
     let mut fixture = Fixture::open(MysqlFlavour::MariaDb, program.to_owned()).await?;
     let server = fixture.describe().await?;
     let mut text = format!(
-        "# Over HTTP\n\nMade by `just bench`, or `just bench http`: {} cores, {}, Linux {}, {}, {}, commit {}; others kept {:.0} % of \
-         the cores busy just before. Medians of {rounds} rounds in turn. The servers, the gate, the worker, all callers and all \
+        "# Over HTTP\n\nMade by `just bench`, or `just bench http`: {} cores, {}, Linux {}, {}, {}, commit {}; other programs kept {:.0} \
+         % of the cores busy just before. Medians of {rounds} alternating rounds. The servers, the gate, the worker, all callers and all \
          receivers share the cores.\n",
         machine.cores,
         machine.cpu,

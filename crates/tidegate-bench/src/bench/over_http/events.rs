@@ -9,7 +9,7 @@ use crate::bench::{
     fixture::{Fixture, GROUP, STREAM, Tables},
     gate::{
         self, Asked,
-        callers::{CALLERS, Load, post},
+        callers::{CALLERS, Load, post, request},
         server::Server,
     },
     headlines::show,
@@ -33,9 +33,9 @@ pub async fn measure(fixture: &mut Fixture, count: usize, rounds: usize) -> Resu
         found[2].push(once(fixture, count, Batch::Many).await?);
     }
     let mut text = format!(
-        "\n## Events\n\n{CALLERS} callers place orders, or report a payment for each of {count} orders that the gate admitted before. Then \
-         {BATCH_CALLERS} callers report as many payments, {TOGETHER} in a request. Afterwards a worker writes all, and each order is paid, or \
-         the run fails.\n\n| | a second | gate µs | Redis µs |\n|---|--:|--:|--:|\n"
+        "\n## Events\n\n{CALLERS} callers place {count} orders, or report a payment for each of as many orders. Then {BATCH_CALLERS} callers \
+         report as many payments, {TOGETHER} in a request. A worker then writes the orders and their payments; if an order is not paid, the run \
+         fails.\n\n| | a second | gate µs | Redis µs |\n|---|--:|--:|--:|\n"
     );
     let names = ["orders", "events, one in a request", "events, many in a request"];
     for (name, runs) in names.into_iter().zip(found) {
@@ -65,6 +65,9 @@ async fn once(fixture: &mut Fixture, count: usize, batch: Batch) -> Result<gate:
         Batch::Many => (orders.chunks(TOGETHER).iter().map(many).collect(), BATCH_CALLERS, 200),
     };
     let load = Load { address: server.address(), wanted_status };
+    // As before the orders: connections are open, and the scripts are known.
+    let warm_up = fixture.numbers.take(count.min(gate::WARM_UP), 1);
+    Load { wanted_status: 202, ..load }.closed_loop(warm_up.iter().map(request).collect(), CALLERS).await?;
     let run = gate::measured(fixture, &server, count, load.closed_loop(requests, callers)).await?;
     server.stop()?;
     are_paid(fixture, &orders).await?;
