@@ -86,7 +86,7 @@ impl Consumers {
         let infos = match inspect::consumers(redis, redis.inspector().names()).await {
             Ok(infos) => infos,
             Err(StreamError::NoGroup(_)) => Vec::new(),
-            Err(StreamError::Redis(error)) if error.details().contains("no such key") => Vec::new(),
+            Err(StreamError::Redis(error)) if error.is_no_such_key() => Vec::new(),
             Err(error) => return Err(error).context("Failed to read the consumers of the group"),
         };
         Self::of(redis, infos).await

@@ -41,7 +41,7 @@ impl GroupInspector<'_> {
         let names = self.inspector.names();
         let args = vec!["GROUPS".into(), names.stream.as_str().into()];
         let reply = match self.inspector.call("XINFO", args).await {
-            Err(StreamError::Redis(error)) if error.details().contains("no such key") => return Ok(None),
+            Err(StreamError::Redis(error)) if error.is_no_such_key() => return Ok(None),
             reply => reply?,
         };
         let Value::Array(groups) = reply else { return Err(bad_reply("groups", &reply).into()) };

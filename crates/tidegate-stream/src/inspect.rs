@@ -154,10 +154,10 @@ pub async fn inspect(pool: impl Into<RedisPool>, names: &StreamNames) -> Result<
 /// When Redis does not answer, or the key has another type.
 pub async fn has_group(pool: impl Into<RedisPool>, names: &StreamNames) -> Result<bool, StreamError> {
     let groups: FredResult<Vec<HashMap<String, Value>>> = pool.into().0.xinfo_groups(&names.stream).await;
-    match groups {
+    match groups.map_err(|error| RedisError::of_key(&names.stream, error)) {
         Ok(groups) => Ok(groups.iter().any(|group| is_named(group, names))),
-        Err(error) if error.details().contains("no such key") => Ok(false),
-        Err(error) => Err(RedisError::of_key(&names.stream, error).into()),
+        Err(error) if error.is_no_such_key() => Ok(false),
+        Err(error) => Err(error.into()),
     }
 }
 

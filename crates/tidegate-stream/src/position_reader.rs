@@ -107,7 +107,7 @@ impl PositionReader {
     /// When Redis does not answer, or the key has another type.
     pub async fn span(&self) -> Result<StreamSpan, StreamError> {
         let info = match self.inspector.call("XINFO", vec!["STREAM".into(), self.key.as_str().into()]).await {
-            Err(StreamError::Redis(error)) if error.details().contains("no such key") => {
+            Err(StreamError::Redis(error)) if error.is_no_such_key() => {
                 return Ok(StreamSpan { added: Some(0), ..StreamSpan::default() });
             }
             info => info?,

@@ -12,7 +12,7 @@ use tidegate_orders::{
     RedisStore,
     webhook_notes::{self, GROUP_PREFIX, WebhookNotes, WebhookPause, WebhookSender, group_of},
 };
-use tidegate_stream::{EntryId, StreamError, StreamNames, age_ms, inspect};
+use tidegate_stream::{EntryId, RedisError, StreamError, StreamNames, age_ms, inspect};
 
 use crate::settings::{SystemSettings, WebhookSettings};
 
@@ -124,7 +124,7 @@ impl WebhookBacklog {
         })
     }
 
-    /// The number of results that the webhook has not sent: of all states and kinds.
+    /// The number of unsent results, including results that the filter of the webhook leaves out.
     #[must_use]
     pub fn unsent(&self) -> u64 {
         self.pending + self.unread
@@ -193,11 +193,12 @@ pub(crate) async fn has_sender(redis: &RedisStore, webhook: &str) -> FredResult<
 }
 
 /// The names of the webhooks that have a consumer group. Without a stream, there are none.
-async fn groups(redis: &RedisStore, results: &str) -> FredResult<Vec<String>> {
-    let groups: Vec<BTreeMap<String, Value>> = match redis.pool().xinfo_groups(results).await {
-        Err(error) if error.details().contains("no such key") => Vec::new(),
-        groups => groups?,
-    };
+async fn groups(redis: &RedisStore, results: &str) -> Result<Vec<String>, RedisError> {
+    let groups: Vec<BTreeMap<String, Value>> =
+        match redis.pool().xinfo_groups(results).await.map_err(RedisError::from) {
+            Err(error) if error.is_no_such_key() => Vec::new(),
+            groups => groups?,
+        };
     let names = groups.iter().filter_map(|group| group.get("name")?.as_string());
     Ok(names.filter_map(|group| group.strip_prefix(GROUP_PREFIX).map(str::to_owned)).collect())
 }

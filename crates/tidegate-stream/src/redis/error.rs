@@ -76,6 +76,12 @@ impl RedisError {
         refusals.iter().any(|words| self.details().contains(words))
     }
 
+    /// Whether the key does not exist. Redis replies with this error only to commands that ask about a stream (XINFO).
+    #[must_use]
+    pub fn is_no_such_key(&self) -> bool {
+        self.details().contains("no such key")
+    }
+
     /// Whether the user may run the script, but lacks a permission for a command in the script. Redis 7.0 and 7.2 use
     /// different texts for this error.
     #[must_use]
