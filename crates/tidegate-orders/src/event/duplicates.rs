@@ -1,7 +1,8 @@
-//! What is said about an event that comes again: pure rules over the history of its order.
+//! The rules for repeated events: pure functions over the history of an order.
 //!
-//! An event repeats the first event of its kind with the same reference, unless that event was rejected. This one rule
-//! decides the event, tells its sender the outcome, and selects the result that a worker publishes.
+//! An event repeats the first event of its kind and reference that was not rejected. The decision, the outcome for the
+//! sender and the published result all use this rule. The published result also uses [`History::applied_before`], for
+//! events that repeat no other event but report a state that the order already has.
 
 use super::{EventKind, EventOutcome, EventText, History, PastEvent};
 
@@ -17,7 +18,7 @@ impl History {
         })
     }
 
-    /// Finds the earlier event with the reference of `past`, which `past` only repeats.
+    /// Finds the earlier event that `past` repeats.
     fn repeated_by(&self, past: &PastEvent) -> Option<&PastEvent> {
         let first = self.first_with(past.kind?, past.reference.as_ref());
         first.filter(|first| first.number < past.number)
@@ -34,8 +35,8 @@ impl History {
         }
     }
 
-    /// The outcome of one entry for an operator, who asks how many orders a command has changed: an event that repeats
-    /// an applied one is `Unchanged`. Otherwise like [`History::outcome_of_reference`].
+    /// The outcome of one entry in the report of a command, which counts changed orders. So an event that repeats an
+    /// applied one is `Unchanged`. Otherwise, as [`History::outcome_of_reference`].
     #[must_use]
     pub fn outcome_of_entry(&self, past: &PastEvent) -> EventOutcome {
         match self.outcome_of_reference(past) {
@@ -44,10 +45,9 @@ impl History {
         }
     }
 
-    /// Finds the earlier event whose result a worker publishes for an event that changed nothing, because the order may
-    /// have moved since. That is the event with the same reference, or else the one that brought the order into this
-    /// state. For a payment that was refunded, it is the refund: the payment must not be announced as due again.
-    /// `None`: `past` has its own result.
+    /// Finds the earlier event whose result a worker publishes instead of that of `past`. `None`: `past` has its own
+    /// result. If `past` changed nothing, it is the event with the same reference, or else the last one that caused this
+    /// state. For a refunded payment it is the refund, so that no reader refunds twice.
     #[must_use]
     pub fn published_for(&self, past: &PastEvent) -> Option<&PastEvent> {
         if past.outcome != EventOutcome::Unchanged {

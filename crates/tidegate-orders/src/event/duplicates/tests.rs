@@ -48,7 +48,7 @@ fn in_every_state_an_event_that_comes_again_is_told_and_published_as_the_first_o
         let first = next(&mut history, &sent);
         let again = next(&mut history, &sent);
         let expected = match first.outcome {
-            // It is decided again, and is a fact of its own each time.
+            // A rejected event is decided again, and each rejection is a separate fact.
             Rejected(_) => (first.outcome, first.outcome, 2),
             RefundDue => (RefundDue, RefundDue, 1),
             Applied | Unchanged => (first.outcome, Unchanged, 1),
