@@ -56,9 +56,6 @@ pub struct ProgressEvent {
     /// The outcome of the event: `applied`, `unchanged`, `refund_due`, or the reason of a rejection.
     #[serde(serialize_with = "as_word")]
     pub outcome: EventOutcome,
-    /// The outcome that the sender is told, see [`History::outcome_of_reference`].
-    #[serde(skip)]
-    pub told: EventOutcome,
     /// The id (`ref`) that the sender gave to the event.
     #[serde(rename = "ref")]
     pub reference: Option<EventText>,
@@ -131,11 +128,14 @@ impl OrderProgress {
         Self::of(&WatchedOrder::new(order, None), Found::default())
     }
 
-    /// Returns the outcome of the event that this entry brought, as its sender is told. None: no worker has recorded the
-    /// event yet.
+    /// Returns the outcome of the event that this entry brought, as its sender is told (see
+    /// [`History::outcome_of_reference`]). None: no worker has recorded the event yet.
     #[must_use]
     pub fn outcome_of(&self, entry: EntryId) -> Option<EventOutcome> {
-        self.events.iter().find(|event| event.entry == entry).map(|event| event.told)
+        let at = self.events.iter().position(|event| event.entry == entry)?;
+        let events = self.events.iter().map(ProgressEvent::past_event).collect();
+        let history = History { events, ..History::default() };
+        Some(history.outcome_of_reference(&history.events[at]))
     }
 
     /// Returns whether the order can no longer change, and no payment of the order still has to be refunded.
@@ -156,9 +156,15 @@ impl ProgressEvent {
     fn of(past: &PastEvent, history: &History) -> Self {
         let PastEvent { reference, payment, reason, .. } = past.clone();
         let (step, event, outcome) = (past.number, past.kind, past.outcome);
-        let told = history.outcome_of_reference(past);
         let at_ms = history.recorded_ms.get(&step).copied();
-        Self { step, event, outcome, told, reference, payment, reason, at_ms, entry: past.entry }
+        Self { step, event, outcome, reference, payment, reason, at_ms, entry: past.entry }
+    }
+
+    /// The event for the rules of repeated events. These do not ask what the event changed, which is not known here.
+    fn past_event(&self) -> PastEvent {
+        let Self { reference, payment, reason, .. } = self.clone();
+        let (number, kind, outcome, entry) = (self.step, self.event, self.outcome, self.entry);
+        PastEvent { number, kind, reference, payment, reason, outcome, step: None, released: 0, entry }
     }
 }
 
