@@ -50,7 +50,7 @@ impl ResultKind {
         Self::ALL.into_iter().find(|kind| kind.word() == word)
     }
 
-    /// The kind of a result with this state and reason, for results of earlier versions, which do not name their kind.
+    /// The kind of a result with this state and reason. Results of earlier versions do not name their kind.
     pub(crate) fn of(state: &str, reason: Option<&str>) -> Self {
         let is_fact = [ResultState::RefundDue, ResultState::Rejected].iter().any(|it| it.word() == state)
             || reason == Some(NOT_MOVED);
@@ -115,7 +115,7 @@ pub struct PublishedResult {
     pub entry: EntryId,
     /// The result as JSON, in one line. The members have the names of the entry's fields. Ids are texts, because they are
     /// above 2^53.
-    pub json: String,
+    pub json: Box<str>,
 }
 
 /// The state in a result, which says what became of an order or of an event.
@@ -265,8 +265,8 @@ impl ResultFilter {
     /// Parses a list of words: states of results, `state` and `fact`.
     ///
     /// # Errors
-    /// If a word is unknown, or if `published` says that workers do not publish such results. The text says which, and
-    /// continues a sentence that begins with the name of the list.
+    /// If a word is unknown, or if `published` says that workers do not publish such results. The text names the word.
+    /// It continues a sentence that begins with the name of the list.
     pub fn parse<T: AsRef<str>>(
         words: impl IntoIterator<Item = T>,
         published: Published,
@@ -283,8 +283,8 @@ impl ResultFilter {
                 return Ok(word);
             }
             Err(format!(
-                "has {word}, but workers do not publish such results, because results.publish is \"{}\": set \
-                 results.publish to \"all\", or leave out {word}",
+                "has the word \"{word}\", but workers do not publish such results, because results.publish is \
+                 \"{}\": set results.publish to \"all\", or remove \"{word}\"",
                 published.word()
             ))
         };
@@ -294,7 +294,12 @@ impl ResultFilter {
     /// Whether the reader wants this result.
     #[must_use]
     pub fn include(&self, result: &PublishedResult) -> bool {
-        self.is_all() || self.words.iter().any(|word| [&*result.state, &*result.kind].contains(word))
+        self.includes(&result.state, &result.kind)
+    }
+
+    /// Whether the reader wants a result with this state and this kind.
+    pub(crate) fn includes(&self, state: &str, kind: &str) -> bool {
+        self.is_all() || self.words.iter().any(|word| [state, kind].contains(word))
     }
 
     /// Whether the reader wants all results.
@@ -361,7 +366,7 @@ mod tests {
             assert!(parse(&[], published).unwrap().is_all());
         }
         for (word, published, why) in [
-            ("paid", Published::Exceptions, "has paid, but workers do not publish such results"),
+            ("paid", Published::Exceptions, "has the word \"paid\", but workers do not publish such results"),
             ("paid", Published::Exceptions, "because results.publish is \"exceptions\""),
             ("fact", Published::None, "because results.publish is \"none\""),
             (

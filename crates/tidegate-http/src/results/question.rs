@@ -120,7 +120,10 @@ mod tests {
     #[test]
     fn kinds_that_are_not_published_are_refused_with_the_setting() {
         let why = parse("kinds=confirmed").unwrap_err();
-        assert!(why.starts_with("`kinds` has confirmed") && why.contains("results.publish"), "{why}");
+        assert!(
+            why.starts_with("`kinds` has the word \"confirmed\"") && why.contains("results.publish"),
+            "{why}"
+        );
         assert!(Question::parse("", &HeaderMap::new(), Published::None).is_ok());
     }
 

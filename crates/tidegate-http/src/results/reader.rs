@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::anyhow;
 use tidegate_operations::SystemSettings;
-use tidegate_orders::{PublishedResult, wire::BadResult};
+use tidegate_orders::{PublishedResult, ResultFilter, wire::BadResult};
 use tidegate_stream::{Entry, PositionReader, StreamSpan};
 use tokio::time::timeout;
 
@@ -123,7 +123,8 @@ impl ResultReader {
 pub fn read_results(start: &Position, entries: Vec<Entry>, span: &StreamSpan) -> Vec<Arc<ReadResult>> {
     let ids: Vec<_> = entries.iter().map(|entry| entry.id).collect();
     let kept = |(entry, position): (Entry, Position)| {
-        let result = PublishedResult::read(&entry).inspect_err(|error| say_left_out(&entry, *error)).ok();
+        let read = PublishedResult::read(&entry, &ResultFilter::default());
+        let result = read.inspect_err(|error| say_left_out(&entry, *error)).ok().flatten();
         Arc::new(ReadResult { position, result })
     };
     entries.into_iter().zip(start.over(&ids, span)).map(kept).collect()

@@ -145,9 +145,9 @@ impl WebhookCaller {
                 return Err(Outcome::SetAside(NOT_ACCEPTED));
             }
         }
-        match PublishedResult::read(entry) {
-            Ok(result) if self.kinds.include(&result) => Ok(result),
-            Ok(_) => Err(Outcome::Done),
+        match PublishedResult::read(entry, &self.kinds) {
+            Ok(Some(result)) => Ok(result),
+            Ok(None) => Err(Outcome::Done),
             Err(error) => {
                 tracing::error!(entry = %entry.id, %error, "an entry is no result of an order, so the webhook does not send it");
                 self.state.end(entry.id, Attempt::Unreadable);
@@ -197,7 +197,7 @@ impl WebhookCaller {
     /// Sends a result to the receiver. None: the worker was stopped before the receiver answered.
     async fn send(&self, result: PublishedResult) -> Option<Result<StatusCode, String>> {
         let id = webhook_id(&result);
-        let body = Bytes::from(result.json);
+        let body = Bytes::from(String::from(result.json));
         let headers = self.headers(&id, &body);
         tokio::select! {
             status = self.client.post(&headers, &body) => Some(status.map_err(|error| error.to_string())),

@@ -180,7 +180,7 @@ mod tests {
             reference: reference.map(str::to_owned),
             step: 3,
             entry: EntryId { ms: 8, seq: 1 },
-            json: String::new(),
+            json: Box::default(),
         }
     }
 

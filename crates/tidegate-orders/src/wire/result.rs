@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     order::OrderId,
-    results::{OrderResult, PublishedResult, ResultKind},
+    results::{OrderResult, PublishedResult, ResultFilter, ResultKind},
 };
 
 const STATE: &str = "state";
@@ -53,46 +53,53 @@ pub fn result_fields(result: &OrderResult, mut take: impl FnMut(&'static str, &s
 
 /// The reason why an entry of the results stream is not a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the field {field} of the result is missing or has a value that no result has")]
+#[error("the field {field} of the result is missing or invalid")]
 pub struct BadResult {
     /// The name of the field.
     pub field: &'static str,
 }
 
 impl PublishedResult {
-    /// Reads a result from an entry of the results stream. A result of an earlier version has no field `kind`: its
-    /// state and reason determine the kind. Fields that this version does not know are left out of the JSON: a later
-    /// version may write them as numbers, and a reader must not get a member with two types.
+    /// Reads a result from an entry of the results stream. `None`: `filter` leaves the result out. A result of an
+    /// earlier version has no field `kind`: its state and reason determine the kind. The JSON leaves out fields that this
+    /// version does not know: it could only write them as texts, but a later version may write numbers.
     ///
     /// # Errors
-    /// Fails if a required field is missing, or an id or a number is not valid.
-    pub fn read(entry: &Entry) -> Result<Self, BadResult> {
+    /// Fails if a required field is missing, a field is not UTF-8, or the id of the order, the id of the entry or a
+    /// number is not valid. `userId` and `voucherId` may be any text.
+    pub fn read(entry: &Entry, filter: &ResultFilter) -> Result<Option<Self>, BadResult> {
         let text = |field| optional(entry, field, parsed::<String>);
         let order = required(entry, ORDER_ID, parsed::<OrderId>)?;
+        let (user, voucher) = (text(USER_ID)?, text(VOUCHER_ID)?);
+        let quantity = optional(entry, QUANTITY, parsed::<u64>)?;
         let state = required(entry, STATE, parsed::<String>)?;
         let (reference, reason) = (text(REFERENCE)?, text(REASON)?);
         let kind = text(KIND)?.unwrap_or_else(|| ResultKind::of(&state, reason.as_deref()).word().to_owned());
         let step = required(entry, STEP, parsed::<i64>)?;
-        let at: EntryId = required(entry, ENTRY, parsed)?;
+        let caused_by: EntryId = required(entry, ENTRY, parsed)?;
+        let (at_ms, traceparent) = (required(entry, AT, parsed::<u64>)?, text(TRACEPARENT)?);
+        if !filter.includes(&state, &kind) {
+            return Ok(None);
+        }
         let members = [
             (ORDER_ID, Some(json!(order.to_string()))),
-            (USER_ID, text(USER_ID)?.map(Value::from)),
-            (VOUCHER_ID, text(VOUCHER_ID)?.map(Value::from)),
-            (QUANTITY, optional(entry, QUANTITY, parsed::<u64>)?.map(Value::from)),
+            (USER_ID, user.map(Value::from)),
+            (VOUCHER_ID, voucher.map(Value::from)),
+            (QUANTITY, quantity.map(Value::from)),
             (STATE, Some(json!(state))),
             (KIND, Some(json!(kind))),
             (REFERENCE, reference.as_deref().map(Value::from)),
             (REASON, reason.map(Value::from)),
             (STEP, Some(json!(step))),
-            (ENTRY, Some(json!(at))),
-            (AT, Some(json!(required(entry, AT, parsed::<u64>)?))),
-            (TRACEPARENT, text(TRACEPARENT)?.map(Value::from)),
+            (ENTRY, Some(json!(caused_by))),
+            (AT, Some(json!(at_ms))),
+            (TRACEPARENT, traceparent.map(Value::from)),
         ];
         // An object of the library would sort its members.
         let members: Vec<String> =
             members.into_iter().filter_map(|(name, value)| Some(format!("\"{name}\":{}", value?))).collect();
-        let json = format!("{{{}}}", members.join(","));
-        Ok(Self { order, state, kind, reference, step, entry: at, json })
+        let json = format!("{{{}}}", members.join(",")).into_boxed_str();
+        Ok(Some(Self { order, state, kind, reference, step, entry: caused_by, json }))
     }
 }
 
@@ -122,7 +129,15 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::{results::ResultState, traceparent::Traceparent};
+    use crate::{
+        results::{Published, ResultState},
+        traceparent::Traceparent,
+    };
+
+    /// Reads a result that no filter leaves out.
+    fn read(entry: &Entry) -> Result<PublishedResult, BadResult> {
+        Ok(PublishedResult::read(entry, &ResultFilter::default())?.expect("all results are wanted"))
+    }
 
     fn entry(fields: &[(&str, &str)]) -> Entry {
         let bytes = |text: &str| Bytes::copy_from_slice(text.as_bytes());
@@ -150,9 +165,9 @@ mod tests {
         let mut fields = Vec::new();
         result_fields(&result, |name, value| fields.push((name, value.to_owned())));
         let fields: Vec<(&str, &str)> = fields.iter().map(|(name, value)| (*name, value.as_str())).collect();
-        let read = PublishedResult::read(&entry(&fields)).unwrap();
-        assert_eq!((read.order, &*read.state, &*read.kind), (result.order, "refund_due", "fact"));
-        assert_eq!((read.reference.as_deref(), read.step, read.entry), (Some("pay-1"), -1, result.entry));
+        let found = read(&entry(&fields)).unwrap();
+        assert_eq!((found.order, &*found.state, &*found.kind), (result.order, "refund_due", "fact"));
+        assert_eq!((found.reference.as_deref(), found.step, found.entry), (Some("pay-1"), -1, result.entry));
         let json = |read: &PublishedResult| serde_json::from_str::<Value>(&read.json).unwrap();
         let shown = json!({
             "orderId": "9223372036854775807", "userId": "5", "voucherId": "7", "quantity": 3,
@@ -160,11 +175,10 @@ mod tests {
             "at": 1_718_000_000_000_u64,
             "traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
         });
-        assert_eq!(json(&read), shown);
+        assert_eq!(json(&found), shown);
 
         let old = [("orderId", "1"), ("state", "refunded"), ("step", "2"), ("entry", "8-1"), ("at", "9")];
-        let kind =
-            |more: &[(&str, &str)]| PublishedResult::read(&entry(&[&old, more].concat())).map(|it| it.kind);
+        let kind = |more: &[(&str, &str)]| read(&entry(&[&old, more].concat())).map(|it| it.kind);
         assert_eq!(kind(&[]).as_deref(), Ok("state"));
         assert_eq!(kind(&[("reason", "not_moved")]).as_deref(), Ok("fact"));
         assert_eq!(kind(&[("kind", "fact")]).as_deref(), Ok("fact"), "the writer knows best");
@@ -172,9 +186,9 @@ mod tests {
         for left_out in 0..old.len() {
             let fields: Vec<_> =
                 old.iter().enumerate().filter(|(at, _)| *at != left_out).map(|it| *it.1).collect();
-            assert_eq!(PublishedResult::read(&entry(&fields)), Err(BadResult { field: old[left_out].0 }));
+            assert_eq!(read(&entry(&fields)), Err(BadResult { field: old[left_out].0 }));
         }
-        let bare = PublishedResult::read(&entry(&old)).unwrap();
+        let bare = read(&entry(&old)).unwrap();
         let shown = json!({
             "orderId": "1", "state": "refunded", "kind": "state", "step": 2, "entry": "8-1", "at": 9,
         });
@@ -185,10 +199,14 @@ mod tests {
     fn a_result_of_a_later_version_is_read_as_it_stands() {
         let later = [("orderId", "1"), ("state", "shipped \"x\""), ("kind", "rumour"), ("parcel", "3")];
         let more = [("quantity", "20000"), ("step", "2"), ("entry", "8-1"), ("at", "9"), ("ref", "a\nb")];
-        let read = PublishedResult::read(&entry(&[&later[..], &more].concat())).unwrap();
+        let later = entry(&[&later[..], &more].concat());
+        let found = read(&later).unwrap();
         let shown = r#"{"orderId":"1","quantity":20000,"state":"shipped \"x\"","kind":"rumour","ref":"a\nb","step":2,"entry":"8-1","at":9}"#;
-        assert_eq!(read.json, shown);
-        assert_eq!((&*read.state, &*read.kind), ("shipped \"x\"", "rumour"));
+        assert_eq!(&*found.json, shown);
+        assert_eq!((&*found.state, &*found.kind), ("shipped \"x\"", "rumour"));
+        // A filter cannot name such a result.
+        let facts = ResultFilter::parse(["fact"], Published::All).unwrap();
+        assert_eq!(PublishedResult::read(&later, &facts), Ok(None));
     }
 
     #[test]
