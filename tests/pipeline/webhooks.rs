@@ -4,12 +4,20 @@ mod receiver;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    io::{BufRead, BufReader},
+    process::Stdio,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use fred::{interfaces::StreamsInterface, types::Value};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
 use serde_json::{Value as Json, json};
 use tidegate_lab::Certificates;
+use tokio::{sync::Semaphore, task::block_in_place};
 
 use self::receiver::{Receiver, Reply};
 use crate::{
@@ -523,12 +531,23 @@ async fn a_change_of_the_partitions_leaves_no_result_of_a_removed_partition_unse
     let webhooks = [("shop", &*receiver.url())];
     let worker = |name: &str| fixture.sending(name, &webhooks).set("STREAM_PARTITIONS", "a,b").start();
     // The operator's configuration does not have the webhook.
-    let operator = Program::with_variables(&fixture.redis.url(), &fixture.mysql.url());
-    let run = move |line: &str| {
-        let words: Vec<&str> = line.split(' ').collect();
-        operator.run_with(&words, &[("TIDEGATE_STREAM_PARTITIONS", "a,b")])
-    };
+    let (redis, mysql) = (fixture.redis.url(), fixture.mysql.url());
+    let operator = Program::with_flags(&[
+        "--redis-url",
+        &redis,
+        "--mysql-url",
+        &mysql,
+        "--set",
+        "stream.partitions=a,b",
+    ]);
+    let run = |line: &str| operator.run(line);
     let change = "partitions change --to a --yes";
+    let begin = || {
+        let mut command = operator.command(&change.split(' ').collect::<Vec<_>>());
+        let mut change = command.stderr(Stdio::piped()).spawn().expect("it starts");
+        let lines = BufReader::new(change.stderr.take().expect("a pipe")).lines();
+        (change, lines.map(|line| line.expect("text")))
+    };
     let publish = async |tag: &str, order: i64| {
         let result = format!("orderId {order} state dead kind state step -1 entry 8-1 at 9");
         fixture.call(&format!("XADD {{{tag}}}:{RESULTS} * {result}")).await;
@@ -545,26 +564,60 @@ async fn a_change_of_the_partitions_leaves_no_result_of_a_removed_partition_unse
     })
     .await;
     let refused = run(change).expect(1);
-    assert!(refused.stdout.contains(": shop has 1 unsent result in {b} (retrying). Wait"), "{refused:#?}");
+    let why = "that the new list leaves out: shop has 1 unsent result in {b} (retrying: repair the receiver). If you";
+    assert!(refused.stdout.contains(why), "{refused:#?}");
     assert!(first.stop().await.success());
     let refused = run(change).expect(1);
-    assert!(refused.stdout.contains("{b} (no worker sends them)"), "{refused:#?}");
+    assert!(refused.stdout.contains("in {b} (no worker sends: start a worker)"), "{refused:#?}");
 
-    receiver.answers(|_| Reply::After(Duration::from_millis(500)));
-    let mut second = worker("w2");
-    has(&receiver, 1..=2).await;
-    until("nothing is pending", || async {
-        run("webhooks --json").stdout.matches("\"oldestUnsentS\":null").count() == 2
-    })
-    .await;
+    let all_sent = async |orders| {
+        has(&receiver, orders).await;
+        until("nothing is pending", || async {
+            run("webhooks --json").stdout.matches("\"oldestUnsentS\":null").count() == 2
+        })
+        .await;
+    };
+    receiver.answers(|_| Reply::Status(204));
+    let second = worker("w2");
+    all_sent(1..=2).await;
+    // A backlog of results is sent before the sales are closed.
+    let held = Arc::new(Semaphore::new(0));
+    let hold = Arc::clone(&held);
+    receiver.answers(move |_| Reply::AfterClosing(Arc::clone(&hold)));
     for order in 3..=8 {
         publish("b", order).await;
     }
-    let changed = tokio::task::spawn_blocking(move || run(change)).await.expect("it runs").expect(0);
-    assert!(changed.all().contains("in {b} (sending)"), "it waits: {changed:#?}");
+    let (mut stopped, mut lines) = begin();
+    let said = block_in_place(|| lines.find(|line| line.contains("sales are still open"))).expect("a line");
+    assert!(said.contains("shop has 6 unsent results in {b} (sending)"), "{said}");
+    kill(Pid::from_raw(i32::try_from(stopped.id()).unwrap()), Signal::SIGINT).expect("it is there");
+    assert_eq!(stopped.wait().expect("it ends").code(), Some(6));
+    let plan = run("partitions change --to a --dry-run --json").expect(0).json();
+    assert_eq!((&plan["outcome"], &plan["unsent_results"]), (&json!("would_change"), &json!(6)));
+    held.close();
+    all_sent(3..=8).await;
+    assert!(second.stop().await.success());
+
+    // After the sales are closed, a change that is killed continues, although no worker sends the results.
+    fixture.call("XADD {a}:stream.orders * id 1").await;
+    let (mut killed, mut lines) = begin();
+    let said = block_in_place(|| lines.find(|line| line.contains("sales are closed"))).expect("a line");
+    assert!(said.contains("1 entry to be written, but no worker is alive"), "{said}");
+    killed.kill().expect("killed");
+    killed.wait().expect("gone");
+    fixture.call("DEL {a}:stream.orders").await;
+    publish("b", 9).await;
+    let plan = run("partitions change --to a --dry-run").expect(0);
+    assert!(plan.stdout.contains("send 1 result of removed partitions to webhooks"), "{plan:#?}");
+    let (mut change, mut lines) = begin();
+    let said = block_in_place(|| lines.find(|line| line.contains("sales are closed"))).expect("a line");
+    assert!(said.contains("shop has 1 unsent result in {b} (no worker sends"), "{said}");
+    assert!(said.contains("type tidegate partitions change --to 'a,b'"), "{said}");
+    let mut third = worker("w3");
+    assert_eq!(third.ended().await.code(), Some(2));
+    assert!(block_in_place(|| change.wait()).expect("it ends").success());
     let received: BTreeSet<i64> = receiver.orders().into_iter().collect();
-    assert_eq!(received, (1..=8).collect());
-    assert_eq!(second.ended().await.code(), Some(2));
+    assert_eq!(received, (1..=9).collect());
 }
 
 #[tokio::test(flavor = "multi_thread")]

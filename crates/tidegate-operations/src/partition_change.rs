@@ -1,5 +1,6 @@
-//! Changes the partition list of a system at a quiet time. The steps: sales are closed, streams run empty, workers end,
-//! gates over HTTP stop using the old list, the keys of vouchers with a new partition move, sales are opened.
+//! Changes the partition list of a system at a quiet time. First, webhooks get the results of removed partitions. The
+//! steps: sales are closed, streams run empty and webhooks get the last of these results, workers end, gates over HTTP
+//! stop using the old list, the keys of vouchers with a new partition move, sales are opened.
 //!
 //! Each partition stores the step. If a change was killed, the same command continues it from that step, and any other
 //! change is refused until then.
@@ -82,6 +83,7 @@ impl PartitionChange {
 
     async fn go_on(&self, report: &mut ChangeReport, job: &Job) -> anyhow::Result<End> {
         let mut step = match self.kept().await? {
+            Kept::Before if !self.wait_for_backlog(job).await? => return Ok(End::Stopped),
             Kept::Before => ChangeStep::Draining,
             Kept::Step(step) => step,
             Kept::After => {
@@ -108,11 +110,11 @@ impl PartitionChange {
                     // Sales may have been loaded in the meantime, and producers may have appended entries without
                     // asking a gate.
                     self.close(report).await?;
-                    if self.open_entries().await? == 0 && self.unsent_results().await?.is_none() {
+                    if self.open_entries().await? == 0 && self.unsent_results().await?.count == 0 {
                         ChangeStep::Moving
                     } else {
                         job.progress.say(
-                            "new entries or results arrived: workers with the old list of partitions must write or send them",
+                            "new entries or results arrived: start a worker with the old list of partitions to handle them",
                         );
                         ChangeStep::Draining
                     }

@@ -42,7 +42,8 @@ pub struct ListChange {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChangeStep {
-    /// Sales are closed, and workers with the old list write the entries of their streams.
+    /// Sales are closed. Workers with the old list write the entries of their streams, and send the results of removed
+    /// partitions to webhooks.
     Draining,
     /// The workers with the old list end, and no process starts.
     Stopping,

@@ -25,6 +25,7 @@ use tidegate_lab::Certificates;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
+    sync::Semaphore,
 };
 use tokio_rustls::{
     TlsAcceptor,
@@ -68,6 +69,8 @@ pub enum Reply {
     Redirect(String),
     /// The receiver accepts the result, after this time.
     After(Duration),
+    /// The receiver accepts the result after this semaphore was closed.
+    AfterClosing(Arc<Semaphore>),
     /// The receiver never answers.
     None,
 }
@@ -145,6 +148,7 @@ impl Receiver {
                 response.headers_mut().insert(LOCATION, to.parse().expect("a URL"));
             }
             Reply::After(time) => tokio::time::sleep(time).await,
+            Reply::AfterClosing(semaphore) => drop(semaphore.acquire().await),
             Reply::None => std::future::pending().await,
         }
         Ok(response)

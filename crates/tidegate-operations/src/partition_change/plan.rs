@@ -46,6 +46,8 @@ pub struct ChangePlan {
     pub moving: u64,
     /// The number of entries that workers must write before the change.
     pub entries: u64,
+    /// The number of results of removed partitions that webhooks have not sent. A result counts once for each webhook.
+    pub unsent_results: u64,
     /// The number of worker processes that are alive. These processes end on their own when the change begins.
     pub workers: u64,
     /// The number of HTTP gates that use the old list. These gates switch to the new list on their own.
@@ -104,6 +106,7 @@ impl PartitionChange {
     pub async fn plan(&self) -> anyhow::Result<ChangePlan> {
         let (from, to) = self.lists();
         let is_same = from == to;
+        let unsent = self.unsent_results().await?;
         let mut plan = ChangePlan {
             from,
             to,
@@ -113,6 +116,7 @@ impl PartitionChange {
             vouchers: 0,
             moving: 0,
             entries: self.open_entries().await?,
+            unsent_results: unsent.count,
             workers: self.living_workers().await?.len() as u64,
             gates: self.working_gates().await?.len() as u64,
             dead_letters: self.dead_letters().await?,
@@ -132,16 +136,14 @@ impl PartitionChange {
             plan.outcome = self.giving_up(&mut plan).await?;
             return Ok(plan);
         }
-        let stuck = self.unsent_results().await?.filter(|unsent| unsent.are_stuck);
         (plan.outcome, plan.reason) = match self.kept().await? {
             Kept::After => (PlannedChange::ChangedBefore, None),
             Kept::Other(reason) => (PlannedChange::Refused, Some(reason)),
             Kept::Before | Kept::Step(ChangeStep::Draining) if plan.dead_letters > 0 => {
                 (PlannedChange::Refused, Some(dead_letters_stay(plan.dead_letters)))
             }
-            Kept::Before | Kept::Step(ChangeStep::Draining) if stuck.is_some() => {
-                (PlannedChange::Refused, stuck.map(|unsent| unsent.text))
-            }
+            // After the sales are closed, a rerun waits, as the first run would have done.
+            Kept::Before if unsent.are_stuck => (PlannedChange::Refused, Some(unsent.text())),
             Kept::Before if self.are_workers_paused().await? => {
                 let reason = "the workers are paused: first run tidegate resume --workers";
                 (PlannedChange::Refused, Some(reason.to_owned()))

@@ -21,17 +21,19 @@ Examples:
   tidegate partitions change --to 3,1,0,11 --yes
 
 Run it in a quiet hour, because it pauses all sales. The command has four steps:
-  1. It pauses all sales: requests for orders get the reply 7 (paused).
-  2. It waits until workers have written all orders of the streams, have sent the results of removed
-     partitions to webhooks and have ended, and until all HTTP gates have stopped using the old list.
+  1. It waits until workers have sent the results of removed partitions to webhooks. Then it pauses all
+     sales: requests for orders get the reply 7 (paused).
+  2. It waits until workers have written all orders of the streams and sent the last of these results.
+     Then it waits until workers have ended and no HTTP gate uses the old list.
   3. It moves the keys of each voucher whose partition changes.
   4. It opens the sales again.
 Gates load the new list by themselves. Keep the old list in stream.partitions until the command is done. Then give the
 new list to producers and workers, and start the workers.
 
-If the command is stopped or killed, run it again to continue. Until the streams are empty, you can cancel the change:
-run the command with the old list in --to. If Redis is no cluster, --to '' removes the partitions. Exits with 1 if a
-condition blocks the change, such as dead letters or a paused webhook with unsent results.";
+If the command is stopped or killed, run it again to continue. Until workers have written all orders and sent all
+results, you can cancel the change: run the command with the old list in --to. If Redis is no cluster, --to ''
+removes the partitions. Exits with 1 if a condition blocks the change, such as dead letters or a paused webhook with
+unsent results.";
 
 /// The arguments of `tidegate partitions change`.
 #[derive(Args, Debug)]
@@ -81,10 +83,12 @@ impl PlanText for ChangePlan {
                 let began = if self.outcome == PlannedChange::WouldGoOn { ", which has begun" } else { "" };
                 format!(
                     "the partitions would change from {from} to {to}{began}: {} would be paused, {} moved. First, \
-                     workers write {}, {} end, and {} stop using the old list",
+                     workers write {} and send {} of removed partitions to webhooks, {} end, and {} stop using the \
+                     old list",
                     counted(self.vouchers, "sale"),
                     counted(self.moving, "sale"),
                     counted(self.entries, "entry"),
+                    counted(self.unsent_results, "result"),
                     counted(self.workers, "worker"),
                     counted(self.gates, "gate")
                 )
@@ -103,7 +107,8 @@ impl ReportText for ChangeReport {
             counted(self.opened, "sale")
         );
         if !self.is_done {
-            return format!("the partitions are not changed to {to} yet: {done} so far; sales stay paused");
+            let sales = if self.step.is_some() { "sales stay paused" } else { "no sale was paused" };
+            return format!("the partitions are not changed to {to} yet: {done} so far; {sales}");
         }
         if self.from == self.to {
             return format!("the partitions stay {to}: {done}");
