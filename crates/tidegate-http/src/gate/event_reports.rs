@@ -141,7 +141,7 @@ impl EventReports {
 
     /// Appends many events, and answers each event. Events of one order keep their sequence: after an event that was not
     /// appended, no later event of this order is appended. After an event that names no order, no later event is
-    /// appended. The partitions append at the same time, so all events of an order must name one voucher.
+    /// appended. All events of an order must name the same voucher: the gate appends to all partitions at the same time.
     pub async fn report_many(
         &self,
         generation: &Generation,
@@ -170,8 +170,8 @@ impl EventReports {
             for ((number, NewEvent { event, .. }), appended) in numbers.into_iter().zip(events).zip(appended)
             {
                 let answer = appended.map_err(|error| self.problem(&event, &error));
-                if let Err(told) = &answer {
-                    sequences.note_failed(Some(event.order), number, told);
+                if let Err(problem) = &answer {
+                    sequences.note_failed(Some(event.order), number, problem);
                 }
                 answers.push((number, answer.map(|entry| Reported::accepted(event, entry))));
             }
@@ -254,7 +254,7 @@ impl EventBatch {
 type Line = (usize, NewEvent);
 /// The number of a line, and the answer to it.
 type Answered = (usize, Result<Reported, Problem>);
-/// For each partition by its number, the lines that the partition appends.
+/// For each partition by its number, the lines to append to it.
 type OfPartitions<'a> = BTreeMap<usize, (&'a PartitionGate, Vec<Line>)>;
 
 /// Assigns the events of a request to the partitions of their vouchers, and answers the events that are not to be
@@ -267,16 +267,22 @@ fn assign<'a>(
     let (mut answers, mut of_partitions) = (BTreeMap::new(), OfPartitions::new());
     let mut sequences = EventSequences::default();
     for (number, read) in events {
+        if let Ok(event) = &read
+            && let Err(held) = sequences.check_not_held(event.order)
+        {
+            answers.insert(number, Err(held));
+            continue;
+        }
         let order = read.as_ref().map_or_else(|bad| bad.order, |event| Some(event.order));
         let assigned = read.map_err(|bad| Problem::from(bad.why)).and_then(|event| {
-            sequences.allow(number, &event)?;
+            sequences.check_and_note(number, &event)?;
             let gate = gates.of_voucher(event.voucher).ok_or(ProblemKind::RedisAway)?;
             Ok((event, gate))
         });
         match assigned {
-            Err(told) => {
-                sequences.note_failed(order, number, &told);
-                answers.insert(number, Err(told));
+            Err(problem) => {
+                sequences.note_failed(order, number, &problem);
+                answers.insert(number, Err(problem));
             }
             Ok((event, gate)) => {
                 let partition = gate.redis.keys().partition().index();
@@ -299,8 +305,8 @@ fn next_page(
         && let Some(line) = lines.next_if(|(_, new)| !orders.contains(&new.event.order))
     {
         let order = line.1.event.order;
-        match sequences.hold_back(order) {
-            Err(told) => answers.push((line.0, Err(told))),
+        match sequences.check_not_held(order) {
+            Err(held) => answers.push((line.0, Err(held))),
             Ok(()) => {
                 orders.insert(order);
                 page.push(line);
@@ -313,7 +319,7 @@ fn next_page(
 fn answer_of(number: usize, answer: &Result<Reported, Problem>) -> Value {
     let (status, members) = match answer {
         Ok(reported) => (202, reported.document()),
-        Err(told) => (told.kind.status(), told.members_of_document()),
+        Err(problem) => (problem.kind.status(), problem.members_of_document()),
     };
     let mut line = Map::new();
     line.insert("line".to_owned(), json!(number));
