@@ -104,8 +104,9 @@ pub struct ResultPages {
 impl ResultPages {
     /// Creates the page of results of a system. It connects to Redis at the first request. Followers end at `stop`.
     pub fn new(system: &System, shared: SharedResults, stop: CancellationToken) -> Self {
+        let served = system.partitions().len();
         let source = |settings: &_| {
-            ResultSource::new(Clone::clone(settings), Arc::clone(&shared.counts), stop.clone())
+            ResultSource::new(Clone::clone(settings), served, Arc::clone(&shared.counts), stop.clone())
         };
         let sources = system.partitions().iter().map(source).collect();
         Self { system: system.clone(), sources, removed: Mutex::default(), shared, stop }
@@ -203,7 +204,8 @@ impl ResultPages {
         let tags: Vec<String> =
             Some(tag).filter(|tag| !tag.is_empty()).map(str::to_owned).into_iter().collect();
         let settings = self.system.with_tags(&tags).common().clone();
-        let source = ResultSource::new(settings, Arc::clone(&self.shared.counts), self.stop.clone());
+        let (served, counts) = (self.sources.len(), Arc::clone(&self.shared.counts));
+        let source = ResultSource::new(settings, served, counts, self.stop.clone());
         if removed.len() >= MOST_REMOVED {
             source.stay_away();
         } else {

@@ -24,8 +24,9 @@ use super::{
 const MOST: usize = 4_000;
 /// The largest size of the results of a partition in memory, in bytes.
 const MOST_BYTES: usize = 2 << 20;
-/// The largest size of the results of all partitions in memory, in bytes. If the list of partitions changes, the former
-/// list has as much until its followers have gone.
+/// The largest size of the results of all partitions in memory, in bytes. The results of the last read of a partition stay
+/// even if they exceed its share. After a change of the list, the results of the former partitions take up to the same
+/// size again until their followers have gone.
 const ALL_BYTES: usize = 16 << 20;
 /// The largest number of results in one read.
 const COUNT: u16 = 500;
@@ -40,6 +41,8 @@ const RETRY: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct NewestResults {
     system: SystemSettings,
+    /// The largest size of the results in memory, in bytes, without regard to the last read.
+    most_bytes: usize,
     counts: Arc<ResultCounts>,
     stop: CancellationToken,
     state: Mutex<State>,
@@ -64,9 +67,13 @@ struct Newest {
     most_bytes: usize,
 }
 
+/// The share in bytes of a partition, in a gate that serves this many partitions.
+fn share_of(served: usize) -> usize {
+    MOST_BYTES.min(ALL_BYTES / served.max(1))
+}
+
 impl Newest {
-    fn begin(begin: Position, partitions: usize) -> Self {
-        let most_bytes = MOST_BYTES.min(ALL_BYTES / partitions.max(1));
+    fn begin(begin: Position, most_bytes: usize) -> Self {
         Self { begin, results: VecDeque::new(), bytes: 0, most_bytes }
     }
 
@@ -83,10 +90,14 @@ impl Newest {
         (own.after == position.after && own.history == position.history && is_same_count).then_some(place)
     }
 
+    /// Adds the results of a read, and removes the oldest of earlier reads. The new results stay: otherwise, one read of
+    /// large results would send all followers to Redis.
     fn add(&mut self, results: Vec<Arc<ReadResult>>) {
+        let added = results.len();
         self.bytes += results.iter().map(|kept| kept.bytes()).sum::<usize>();
         self.results.extend(results);
-        while self.results.len() > MOST || self.bytes > self.most_bytes {
+        let is_over = |own: &Self| own.results.len() > MOST || own.bytes > own.most_bytes;
+        while self.results.len() > added && is_over(self) {
             let Some(oldest) = self.results.pop_front() else { break };
             self.bytes -= oldest.bytes();
             self.begin = oldest.position.clone();
@@ -107,10 +118,16 @@ impl Drop for FollowGuard {
 }
 
 impl NewestResults {
-    /// Creates the shared reader of the partition with these settings. It reads while somebody follows, until `stop`.
-    pub fn new(system: SystemSettings, counts: Arc<ResultCounts>, stop: CancellationToken) -> Arc<Self> {
+    /// Creates the shared reader of the partition with these settings, in a gate that serves `served` partitions. It reads
+    /// while somebody follows, until `stop`.
+    pub fn new(
+        system: SystemSettings,
+        served: usize,
+        counts: Arc<ResultCounts>,
+        stop: CancellationToken,
+    ) -> Arc<Self> {
         let (state, changed) = (Mutex::default(), watch::Sender::default());
-        Arc::new(Self { system, counts, stop, state, changed })
+        Arc::new(Self { system, most_bytes: share_of(served), counts, stop, state, changed })
     }
 
     /// Adds a follower, and starts to read if necessary.
@@ -214,7 +231,7 @@ async fn read(tail: &NewestResults, link: &ResultReader) -> anyhow::Result<()> {
         if stream.reconnects() != reconnects {
             continue;
         }
-        tail.set(Some(Newest::begin(last.clone(), tail.system.partition().tags().len())), false);
+        tail.set(Some(Newest::begin(last.clone(), tail.most_bytes)), false);
         loop {
             if tail.is_left() {
                 return Ok(());
@@ -238,6 +255,7 @@ async fn read(tail: &NewestResults, link: &ResultReader) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use tidegate_orders::PublishedResult;
     use tidegate_stream::EntryId;
 
     use super::*;
@@ -246,9 +264,23 @@ mod tests {
         Position { after: EntryId { ms, seq: 0 }, ordinal: Some(ms), history: Some(1) }
     }
 
+    fn read(ms: u64, json: Option<String>) -> Arc<ReadResult> {
+        let result = json.map(|json| PublishedResult {
+            order: 7.try_into().unwrap(),
+            state: "confirmed".to_owned(),
+            kind: "state".to_owned(),
+            reference: None,
+            step: 0,
+            entry: EntryId { ms, seq: 0 },
+            json,
+        });
+        Arc::new(ReadResult { position: position(ms), result })
+    }
+
     fn newest(results: std::ops::RangeInclusive<u64>) -> Newest {
-        let mut newest = Newest::begin(position(results.start() - 1), 1);
-        newest.add(results.map(|ms| Arc::new(ReadResult { position: position(ms), result: None })).collect());
+        let mut newest = Newest::begin(position(results.start() - 1), share_of(1));
+        let results: Vec<_> = results.map(|ms| read(ms, None)).collect();
+        results.chunks(COUNT.into()).for_each(|chunk| newest.add(chunk.to_vec()));
         newest
     }
 
@@ -269,11 +301,19 @@ mod tests {
 
     #[test]
     fn only_the_newest_results_stay_in_memory() {
-        let newest = newest(1..=5_000);
+        let mut newest = newest(1..=5_000);
         assert_eq!((newest.results.len(), newest.begin.after.ms), (MOST, 1_000));
         assert!(newest.bytes <= MOST_BYTES);
-        let mut one_of_64 = Newest::begin(position(0), 64);
-        one_of_64.add(newest.results.into());
+        let mut one_of_64 = Newest::begin(position(0), share_of(64));
+        newest.results.make_contiguous().chunks(COUNT.into()).for_each(|chunk| one_of_64.add(chunk.to_vec()));
+        assert!(one_of_64.bytes <= ALL_BYTES / 64, "{} bytes", one_of_64.bytes);
+
+        // The last read stays, however large its results are, until the next read.
+        let large = (10_001..=10_500).map(|ms| read(ms, Some("x".repeat(1_000)))).collect();
+        one_of_64.add(large);
+        assert_eq!((one_of_64.results.len(), one_of_64.begin.after.ms), (500, 5_000));
+        assert_eq!(one_of_64.place_of(&position(5_000)), Some(0), "followers read on from memory");
+        one_of_64.add(vec![read(10_501, None)]);
         assert!(one_of_64.bytes <= ALL_BYTES / 64, "{} bytes", one_of_64.bytes);
     }
 }

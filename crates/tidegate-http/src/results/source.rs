@@ -38,12 +38,17 @@ pub struct ResultSource {
 }
 
 impl ResultSource {
-    /// Creates the source of results of the partition with these settings. It connects at the first read, and stops at
-    /// `stop`.
-    pub fn new(system: SystemSettings, counts: Arc<ResultCounts>, stop: CancellationToken) -> Arc<Self> {
+    /// Creates the source of results of the partition with these settings, in a gate that serves `served` partitions. It
+    /// connects at the first read, and stops at `stop`.
+    pub fn new(
+        system: SystemSettings,
+        served: usize,
+        counts: Arc<ResultCounts>,
+        stop: CancellationToken,
+    ) -> Arc<Self> {
         let (link, pages) = (AsyncMutex::default(), Semaphore::new(PAGES));
         let (away_since, refusal_said) = (Mutex::default(), Once::new());
-        let tail = NewestResults::new(system.clone(), Arc::clone(&counts), stop);
+        let tail = NewestResults::new(system.clone(), served, Arc::clone(&counts), stop);
         Arc::new(Self { system, link, pages, away_since, refusal_said, tail, counts })
     }
 
