@@ -10,14 +10,11 @@ mod position;
 mod question;
 mod reader;
 mod source;
+mod source_list;
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
-use futures_util::{future::join_all, stream::unfold};
+use futures_util::stream::unfold;
 use http_body_util::{Either, StreamBody};
 use hyper::{
     HeaderMap, Response, StatusCode, Uri,
@@ -36,10 +33,10 @@ use self::{
     counts::CountedRequest,
     cursor::Cursor,
     event_stream::ResultEvents,
-    follow::{Follow, InList, ResultsPass},
+    follow::{Follow, ResultsPass},
     position::Position,
     question::{Question, ReadPosition},
-    source::ResultSource,
+    source_list::SourceList,
 };
 use crate::{
     answer::{Answer, JSON, answer},
@@ -52,8 +49,6 @@ const FOLLOWERS: usize = 128;
 const PAGE_BYTES: usize = 512 << 10;
 /// The shortest time for which a request looks for results of its kinds among others.
 const SCAN_WITHIN: Duration = Duration::from_secs(2);
-/// The largest number of removed partitions with a connection. A cursor may name any partition.
-const MOST_REMOVED: usize = 64;
 
 /// The reason why a request gets no results.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -94,9 +89,7 @@ impl Default for SharedResults {
 #[derive(Debug)]
 pub struct ResultPages {
     system: System,
-    sources: Vec<Arc<ResultSource>>,
-    /// The partitions that were removed from the list, and whose results clients have not read to their end.
-    removed: Mutex<HashMap<String, Arc<ResultSource>>>,
+    sources: Arc<SourceList>,
     shared: SharedResults,
     stop: CancellationToken,
 }
@@ -104,12 +97,8 @@ pub struct ResultPages {
 impl ResultPages {
     /// Creates the page of results of a system. It connects to Redis at the first request. Followers end at `stop`.
     pub fn new(system: &System, shared: SharedResults, stop: CancellationToken) -> Self {
-        let served = system.partitions().len();
-        let source = |settings: &_| {
-            ResultSource::new(Clone::clone(settings), served, Arc::clone(&shared.counts), stop.clone())
-        };
-        let sources = system.partitions().iter().map(source).collect();
-        Self { system: system.clone(), sources, removed: Mutex::default(), shared, stop }
+        let sources = Arc::new(SourceList::new(system, Arc::clone(&shared.counts), stop.clone()));
+        Self { system: system.clone(), sources, shared, stop }
     }
 
     /// The counts of results for `/metrics`.
@@ -117,8 +106,8 @@ impl ResultPages {
         &self.shared.counts
     }
 
-    /// Answers a request for results. A client that has closed its connection, or its sending half, gets what there is
-    /// without a wait.
+    /// Answers a request for results. If the client has closed its connection or its sending half, the answer has the
+    /// present results, without a wait.
     ///
     /// # Errors
     /// Fails for the reasons in [`NoResults`].
@@ -133,7 +122,7 @@ impl ResultPages {
         let room = Arc::clone(&self.shared.followers).try_acquire_owned().map_err(|_| NoResults::TooMany)?;
         let permit = (room, self.shared.counts.follower());
         let cursor = self.cursor(asked.from).await?;
-        let mut follow = Follow::new(cursor, asked.wanted, |tag| self.source_of(tag));
+        let mut follow = Follow::new(cursor, asked.wanted, Arc::clone(&self.sources));
         if asked.wants_events {
             let counts = Arc::clone(&self.shared.counts);
             let end = StreamEnd::new(self.stop.clone(), client);
@@ -160,10 +149,7 @@ impl ResultPages {
 
     /// Closes the connections to Redis.
     pub async fn close(&self) {
-        let removed: Vec<_> = self.removed().values().cloned().collect();
-        for source in self.sources.iter().chain(&removed) {
-            source.close().await;
-        }
+        self.sources.close().await;
     }
 
     fn published(&self) -> Published {
@@ -178,53 +164,11 @@ impl ResultPages {
             ReadPosition::Oldest => Ok(Cursor::new(tags, &Position::OLDEST)),
             ReadPosition::Latest => {
                 let cursor = Cursor::new(tags, &Position::OLDEST);
-                follow::latest(cursor, &self.sources).await.ok_or(NoResults::Away)
+                follow::latest(cursor, self.sources.present()).await.ok_or(NoResults::Away)
             }
             ReadPosition::Cursor(cursor) => Ok(cursor.for_list(tags)),
         }
     }
-
-    /// The source of a partition, also if an earlier list had it.
-    fn source_of(&self, tag: &str) -> Option<(Arc<ResultSource>, InList)> {
-        if let Some(source) = self.sources.iter().find(|source| source.tag() == tag) {
-            return Some((Arc::clone(source), InList::Present));
-        }
-        let is_other_gates = self.system.common().partition().tags().iter().any(|own| own == tag);
-        let is_impossible = tag.is_empty() && self.system.is_on_cluster();
-        if is_other_gates || is_impossible {
-            return None;
-        }
-        let mut removed = self.removed();
-        if let Some(source) = removed.get(tag) {
-            return Some((Arc::clone(source), InList::Removed));
-        }
-        if removed.len() >= MOST_REMOVED {
-            close_idle(&mut removed);
-        }
-        let tags: Vec<String> =
-            Some(tag).filter(|tag| !tag.is_empty()).map(str::to_owned).into_iter().collect();
-        let settings = self.system.with_tags(&tags).common().clone();
-        let (served, counts) = (self.sources.len(), Arc::clone(&self.shared.counts));
-        let source = ResultSource::new(settings, served, counts, self.stop.clone());
-        if removed.len() >= MOST_REMOVED {
-            source.stay_away();
-        } else {
-            removed.insert(tag.to_owned(), Arc::clone(&source));
-        }
-        Some((source, InList::Removed))
-    }
-
-    fn removed(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<ResultSource>>> {
-        self.removed.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Closes the connections of removed partitions that no request reads now. A request leaves a partition out as soon as
-/// it has read its stream to the end, or has found no stream.
-fn close_idle(removed: &mut HashMap<String, Arc<ResultSource>>) {
-    let idle = removed.extract_if(|_, source| Arc::strong_count(source) == 1);
-    let idle: Vec<_> = idle.map(|(_, source)| source).collect();
-    tokio::spawn(async move { join_all(idle.iter().map(|source| source.close())).await });
 }
 
 /// Reads the results of a page.

@@ -15,6 +15,7 @@ use super::{
     newest::FollowGuard,
     reader::{PageOutcome, ReadResult},
     source::ResultSource,
+    source_list::SourceList,
 };
 
 /// The number of results that a follower of certain kinds looks at in one go, in all partitions together.
@@ -24,6 +25,7 @@ const SCANNED: usize = 1_000;
 #[derive(Debug)]
 pub struct Follow {
     cursor: Cursor,
+    all: Arc<SourceList>,
     /// The source of each position of the cursor. None: this gate does not serve the partition.
     sources: Vec<Option<Followed>>,
     wanted: ResultFilter,
@@ -34,10 +36,10 @@ pub struct Follow {
 /// A partition that is followed.
 #[derive(Debug)]
 struct Followed {
-    source: Arc<ResultSource>,
-    changes: watch::Receiver<u64>,
-    /// The follower's hold on the shared reader. None: the partition was removed, and gets no new results.
-    following: Option<FollowGuard>,
+    /// The source of the results. None: the partition was removed, and the gate has no place for another connection.
+    source: Option<Arc<ResultSource>>,
+    /// The follower's hold on the shared reader, and its signal. None: the partition was removed, and gets no new results.
+    following: Option<(FollowGuard, watch::Receiver<u64>)>,
     is_away: bool,
 }
 
@@ -58,22 +60,17 @@ pub enum ResultsPass {
 }
 
 impl Follow {
-    /// Creates a follower that begins at a cursor. `source_of` returns the source of a partition by its tag, and
-    /// whether the partition is in the present list.
-    pub fn new(
-        cursor: Cursor,
-        wanted: ResultFilter,
-        source_of: impl Fn(&str) -> Option<(Arc<ResultSource>, InList)>,
-    ) -> Self {
-        let followed = |(source, in_list): (Arc<ResultSource>, InList)| Followed {
-            following: (in_list == InList::Present).then(|| source.follow()),
-            changes: source.changes(),
-            source,
-            is_away: false,
+    /// Creates a follower that begins at a cursor.
+    pub fn new(cursor: Cursor, wanted: ResultFilter, all: Arc<SourceList>) -> Self {
+        let followed = |tag: &str| {
+            let source = all.present().iter().find(|source| source.tag() == tag).cloned();
+            let following = source.as_ref().map(|source| (source.follow(), source.changes()));
+            let is_followed = source.is_some() || all.may_be_removed(tag);
+            is_followed.then_some(Followed { source, following, is_away: false })
         };
-        let sources: Vec<_> = cursor.positions.iter().map(|(tag, _)| source_of(tag).map(followed)).collect();
+        let sources: Vec<_> = cursor.positions.iter().map(|(tag, _)| followed(tag)).collect();
         let turn = rand::random_range(0..sources.len().max(1));
-        Self { cursor, sources, wanted, turn }
+        Self { cursor, all, sources, wanted, turn }
     }
 
     /// The follower's cursor, after all results that it got, and after results that it does not want.
@@ -83,7 +80,9 @@ impl Follow {
 
     /// The tags of the partitions that could not be read the last time. The cursor keeps their positions.
     pub fn away(&self) -> Vec<&str> {
-        self.sources.iter().flatten().filter(|it| it.is_away).map(|it| it.source.tag()).collect()
+        let named = self.cursor.positions.iter().zip(&self.sources);
+        let away = named.filter(|(_, followed)| followed.as_ref().is_some_and(|it| it.is_away));
+        away.map(|((tag, _), _)| &**tag).collect()
     }
 
     /// Whether no partition answered the last read.
@@ -124,7 +123,9 @@ impl Follow {
             }
         }
         if taken.is_empty() {
-            self.leave_removed(&ended);
+            // The places of the partitions that the follower leaves may be enough for the others.
+            is_end &=
+                !self.leave_removed(&ended) || self.sources.iter().flatten().all(|it| it.source.is_some());
             return if is_end { ResultsPass::End } else { ResultsPass::Filtered };
         }
         // The results of a partition keep their sequence: ids grow within a stream.
@@ -135,12 +136,20 @@ impl Follow {
     async fn read_all(&mut self, limit: usize) -> Vec<Option<PageOutcome>> {
         let scanned = if self.wanted.is_all() { limit } else { limit.max(SCANNED) };
         let count = u16::try_from(scanned.div_ceil(self.sources.len().max(1))).unwrap_or(u16::MAX);
-        let positions = &self.cursor.positions;
-        let read = async |(followed, (_, position)): (&mut Option<Followed>, &(String, _))| {
+        let (positions, all) = (&self.cursor.positions, &self.all);
+        let read = async |(followed, (tag, position)): (&mut Option<Followed>, &(String, _))| {
             let followed = followed.as_mut()?;
-            // Results that come from now on are noticed by the next wait.
-            followed.changes.mark_unchanged();
-            let reading = followed.source.read(position, count).await;
+            if let Some((_, changes)) = &mut followed.following {
+                // Results that come from now on are noticed by the next wait.
+                changes.mark_unchanged();
+            }
+            if followed.source.is_none() {
+                followed.source = all.removed(tag);
+            }
+            let reading = match &followed.source {
+                Some(source) => source.read(position, count).await,
+                None => PageOutcome::Away,
+            };
             followed.is_away = matches!(reading, PageOutcome::Away);
             Some(reading)
         };
@@ -159,34 +168,28 @@ impl Follow {
         is_lost
     }
 
-    /// Leaves out partitions that are not in the list any more, and whose results were read to their end.
-    fn leave_removed(&mut self, ended: &BTreeSet<usize>) {
+    /// Leaves out partitions that are not in the list any more, and whose results were read to their end. Returns whether
+    /// there are any.
+    fn leave_removed(&mut self, ended: &BTreeSet<usize>) -> bool {
+        let before = self.sources.len();
         for at in ended.iter().rev() {
             if self.sources[*at].as_ref().is_some_and(|it| it.following.is_none()) {
                 self.sources.remove(*at);
                 self.cursor.positions.remove(*at);
             }
         }
+        self.sources.len() < before
     }
 
     /// Waits until there may be new results in a partition.
     pub async fn changed(&mut self) {
-        let changes = self.sources.iter_mut().flatten().map(|it| Box::pin(it.changes.changed()));
-        let changes: Vec<_> = changes.collect();
+        let following = self.sources.iter_mut().flatten().filter_map(|it| it.following.as_mut());
+        let changes: Vec<_> = following.map(|(_, changes)| Box::pin(changes.changed())).collect();
         if changes.is_empty() {
             return pending().await;
         }
         select_all(changes).await.0.ok();
     }
-}
-
-/// Whether a partition is in the present list of partitions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum InList {
-    /// The partition is in the list, and gets new results.
-    Present,
-    /// The partition was removed from the list. Its results can still be read.
-    Removed,
 }
 
 /// Creates a cursor after the newest results of all partitions. None: a partition does not answer, so its newest result

@@ -53,7 +53,7 @@ pub enum PageOutcome {
     },
     /// Results after the position were trimmed or lost. Reading can continue at the given position.
     Lost(Position),
-    /// Redis does not answer.
+    /// Redis does not answer, or the gate has no place for another connection.
     Away,
 }
 

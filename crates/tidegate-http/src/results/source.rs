@@ -79,13 +79,8 @@ impl ResultSource {
         }
     }
 
-    /// Lets the partition count as away without end, because there is no room for another connection.
-    pub fn stay_away(&self) {
-        self.pages.close();
-    }
-
     async fn page(&self, position: &Position, count: u16) -> anyhow::Result<PageOutcome> {
-        let Ok(_turn) = self.pages.acquire().await else { return Ok(PageOutcome::Away) };
+        let _turn = self.pages.acquire().await?;
         if self.is_away() {
             // The reader before this one has waited for Redis in vain.
             return Ok(PageOutcome::Away);

@@ -93,7 +93,7 @@ fn cursor(tags: impl Iterator<Item = String>) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn invented_partitions_take_no_place_and_one_without_a_place_is_told_as_away() {
+async fn an_invented_partition_keeps_no_place_and_a_partition_without_a_place_is_listed_as_away() {
     let fixture = Fixture::open().await;
     let gate = gate_of(&fixture, "gate", "b,a");
     let address = address_of(&gate).await;
@@ -131,6 +131,20 @@ async fn invented_partitions_take_no_place_and_one_without_a_place_is_told_as_aw
     };
     timeout(Duration::from_secs(20), reading).await.expect("a place is free again");
     assert_eq!(read, [1, 2, 3]);
+
+    // A stream of events takes all places, and reads on when it has left the partitions that it has read.
+    for tag in broken() {
+        fixture.redis_says(&["SET", &key(&tag), "no stream"]).await;
+    }
+    let all = cursor(broken().chain(["old".to_owned()]));
+    let mut listener = Listener::open(address, "/results", &all).await;
+    let other = after(cursor(["other".to_owned()].into_iter()));
+    until("all places are taken", || async { other.ask("").await.body["away"] == json!(["other"]) }).await;
+    for tag in broken() {
+        fixture.redis_says(&["DEL", &key(&tag)]).await;
+    }
+    let orders = timeout(Duration::from_secs(40), listener.orders(3)).await;
+    assert_eq!(orders.expect("a heartbeat later, a place is free"), [1, 2, 3]);
     assert!(gate.stop().await.success());
 }
 
