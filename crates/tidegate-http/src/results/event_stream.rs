@@ -26,6 +26,8 @@ pub struct ResultEvents {
     follow: Follow,
     /// The cursor that the client got last.
     sent: Cursor,
+    /// The partitions that the client knows to be away.
+    away: Vec<String>,
     is_begun: bool,
     is_over: bool,
     end: StreamEnd,
@@ -37,7 +39,7 @@ impl ResultEvents {
     /// Creates a stream of the results that `follow` reads, until `end`.
     pub fn new(follow: Follow, counts: Arc<ResultCounts>, end: StreamEnd, permit: FollowerPermit) -> Self {
         let sent = follow.cursor().clone();
-        Self { follow, sent, is_begun: false, is_over: false, end, counts, _permit: permit }
+        Self { follow, sent, away: Vec::new(), is_begun: false, is_over: false, end, counts, _permit: permit }
     }
 
     /// Converts the event stream to the texts of its events.
@@ -73,6 +75,9 @@ impl ResultEvents {
                         && !self.end.stop.is_cancelled()
                         && !closed.is_cancelled() => {}
                 ResultsPass::Filtered | ResultsPass::End => {
+                    if let Some(comment) = self.change_of_away() {
+                        return Some(comment);
+                    }
                     let quiet = tokio::select! {
                         () = self.follow.changed() => continue,
                         quiet = self.end.quiet(heartbeat_at) => quiet,
@@ -102,6 +107,14 @@ impl ResultEvents {
         self.sent = self.follow.cursor().clone();
         let cursor = self.sent.text();
         format!("event: gap\nid: {cursor}\ndata: {}\n\n", json!({ "cursor": cursor }))
+    }
+
+    /// The comment which names the partitions that cannot be read. None: they are the same as before.
+    fn change_of_away(&mut self) -> Option<String> {
+        let away: Vec<String> = self.follow.away().into_iter().map(str::to_owned).collect();
+        let is_other = away != self.away;
+        self.away = away;
+        is_other.then(|| format!(": away {}\n\n", json!(self.away)))
     }
 
     /// The text after a time without results. It has the cursor, which may have passed results of other kinds.

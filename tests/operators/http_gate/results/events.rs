@@ -38,15 +38,17 @@ impl Listener {
         Self { stream, text: String::new(), last_id: last_id.to_owned() }
     }
 
-    /// The next event with data.
-    async fn next(&mut self) -> Event {
+    /// The next event with data, or the next comment about partitions that cannot be read.
+    pub async fn next(&mut self) -> Event {
         loop {
             while let Some((block, rest)) = self.text.split_once("\n\n") {
                 let lines = || block.lines().map(|line| line.rsplit_once('\r').map_or(line, |it| it.0));
                 let field = |name: &str| {
                     lines().find_map(|line| Some(line.strip_prefix(name)?.strip_prefix(": ")?.to_owned()))
                 };
-                let (id, event, data) = (field("id"), field("event"), field("data"));
+                let away = field("").and_then(|it| it.strip_prefix("away ").map(str::to_owned));
+                let event = field("event").or(away.as_ref().map(|_| "away".to_owned()));
+                let (id, data) = (field("id"), field("data").or(away));
                 self.text = rest.to_owned();
                 self.last_id = id.unwrap_or_else(|| self.last_id.clone());
                 if let Some(data) = data {
@@ -115,17 +117,17 @@ async fn events_resume_after_the_last_one_and_tell_a_gap() {
     assert!(gate.stop().await.success(), "listeners do not hold up the stop");
 }
 
-/// Waits until so many clients follow the results.
+/// Waits until this many clients follow the results.
 async fn followed_by(address: SocketAddr, followers: usize) {
     let line = format!("tidegate_gate_result_followers {followers}\n");
-    until("so many follow", || async {
+    until("this many follow", || async {
         ask(address, Method::GET, "/metrics", &[], "").await.text.contains(&line)
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_follower_that_closes_its_connection_gives_its_place_back_at_once() {
+async fn a_follower_that_closes_its_connection_releases_its_place_at_once() {
     let fixture = Fixture::open().await;
     let gate = gate(&fixture);
     let address = address_of(&gate).await;
