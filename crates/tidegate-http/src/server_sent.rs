@@ -33,12 +33,12 @@ pub enum IdleEnd {
     Over(&'static str),
 }
 
-/// The signals that a long answer has to end because of its client.
+/// The signals that end a long answer: the client has gone, or may have lost its access.
 #[derive(Clone, Debug, Default)]
 pub struct ClientEnd {
     /// Cancelled when the list of tokens changes: the client may have lost its access.
     pub access: CancellationToken,
-    /// Cancelled when the client closes its connection, or only its sending half. So the answer ends in order.
+    /// Cancelled when the client closes its connection, or only its sending half. Then the answer ends as a complete answer.
     pub closed: CancellationToken,
 }
 

@@ -175,7 +175,7 @@ async fn a_reader_of_some_kinds_passes_the_others_and_asks_only_for_what_is_publ
     publish(&fixture, RESULTS, [50], "dead").await;
     assert_eq!(dead.rest().await, [50]);
 
-    // A later version published a result, and another program an entry that is none.
+    // A later version published a result, and another program wrote an entry that is not a result.
     let mut later = Reader::new(address, "");
     assert_eq!(later.rest().await, [50]);
     fixture.redis_says(&["XADD", RESULTS, "*", "no", "result"]).await;

@@ -124,7 +124,7 @@ impl AdminPages {
             "/status" => self.status().await,
             path => match path.strip_prefix("/orders/") {
                 Some(order) => {
-                    // The library closes a connection at once if its client closes it.
+                    // Here, hyper itself notices when a client closes its connection, so `closed` stays unused.
                     let end = ClientEnd { access: self.tokens.change(), ..ClientEnd::default() };
                     let viewer = Viewer { only: None, end };
                     let answered = self.orders.answer(order, request.uri(), request.headers(), viewer).await;
