@@ -653,6 +653,11 @@ async fn a_webhook_whose_group_is_gone_gets_all_results_that_the_stream_has() {
 
     fixture.redis_says(&["XGROUP", "DESTROY", RESULTS, "webhook:shop"]).await;
     fixture.publish([3]).await;
+    // Also if the operator's configuration has no webhooks, as in a change of the partitions.
+    for (webhooks, state) in [(&webhooks[..], "group_lost"), (&[], "not_configured")] {
+        let shown = &fixture.shown(webhooks)[0];
+        assert_eq!((&shown["state"], &shown["unread"]), (&state.into(), &3.into()), "{shown:#}");
+    }
     let workers = ["w2", "w3"].map(|name| fixture.sending(name, &webhooks).start());
     has(&receiver, 1..=3).await;
     fixture.redis_says(&["DEL", RESULTS]).await;

@@ -272,7 +272,7 @@ mod tests {
             reference: None,
             step: 0,
             entry: EntryId { ms, seq: 0 },
-            json,
+            json: json.into(),
         });
         Arc::new(ReadResult { position: position(ms), result })
     }

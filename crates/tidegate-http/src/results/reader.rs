@@ -1,13 +1,13 @@
 //! A connection to the results stream of a partition, and the results that it reads.
 
 use std::{
-    sync::{Arc, Mutex, Once, PoisonError},
+    sync::{Arc, LazyLock, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
 use anyhow::anyhow;
 use tidegate_operations::SystemSettings;
-use tidegate_orders::{PublishedResult, ResultFilter, wire::BadResult};
+use tidegate_orders::{LimitedLog, PublishedResult, ResultFilter, wire::BadResult};
 use tidegate_stream::{Entry, PositionReader, StreamSpan};
 use tokio::time::timeout;
 
@@ -130,13 +130,15 @@ pub fn read_results(start: &Position, entries: Vec<Entry>, span: &StreamSpan) ->
     entries.into_iter().zip(start.over(&ids, span)).map(kept).collect()
 }
 
-/// Logs that followers do not get an entry; once in the life of the process, because each follower may come across it.
+/// Logs that followers do not get an entry. Each follower may come across it, so few lines are logged.
 fn say_left_out(entry: &Entry, error: BadResult) {
-    static SAID: Once = Once::new();
-    SAID.call_once(|| {
+    static LOG: LazyLock<Arc<LimitedLog>> = LazyLock::new(|| {
+        Arc::new(LimitedLog::new("more entries of the results stream were left out: they are not results"))
+    });
+    if LOG.is_shown(error.field) {
         tracing::warn!(
             id = %entry.id, %error,
             "the gate leaves out an entry of the results stream: it is not a result"
         );
-    });
+    }
 }

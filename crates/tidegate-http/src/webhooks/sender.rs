@@ -231,7 +231,7 @@ impl Sender {
         let names = self.names();
         let backlog = WebhookBacklog::read(redis, &names.stream, &self.webhook.name).await?;
         if !backlog.has_group {
-            if self.state.has_started() || backlog.sender.is_some() || backlog.lost > 0 {
+            if self.state.has_started() || backlog.has_lost_group() {
                 Stream::new(redis, names).restore_group().await?;
             } else {
                 let StreamNames { stream, group, .. } = names;

@@ -1,6 +1,9 @@
 //! The state of webhooks, as Redis knows it.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use fred::{
     interfaces::{KeysInterface, StreamsInterface},
@@ -52,6 +55,8 @@ pub enum WebhookStatus {
     Paused,
     /// No worker has started with this webhook yet.
     NotStarted,
+    /// The consumer group was lost. The next worker sends all results that are kept.
+    GroupLost,
     /// The configuration has no such webhook any more, but its consumer group is left in Redis.
     NotConfigured,
 }
@@ -65,6 +70,7 @@ impl WebhookStatus {
             Self::Retrying => "retrying",
             Self::Paused => "paused",
             Self::NotStarted => "not started",
+            Self::GroupLost => "group lost",
             Self::NotConfigured => "not configured",
         }
     }
@@ -112,7 +118,7 @@ impl WebhookBacklog {
             (pending, unread) => pending.or(unread),
         });
         let WebhookNotes { pause, lost, sender } = notes;
-        Ok(Self {
+        let mut backlog = Self {
             pause,
             lost,
             sender,
@@ -121,7 +127,18 @@ impl WebhookBacklog {
             oldest_unsent_s: oldest.map(|id| Duration::from_millis(age_ms(status.now_ms, id)).as_secs_f64()),
             has_group: group.is_some(),
             oldest_pending: group.and_then(|group| group.oldest_pending),
-        })
+        };
+        if backlog.has_lost_group() {
+            backlog.unread = status.length;
+        }
+        Ok(backlog)
+    }
+
+    /// Whether a worker has sent results of the webhook before, and its consumer group is missing. Then its position is
+    /// lost, so the next worker sends all results that are kept.
+    #[must_use]
+    pub fn has_lost_group(&self) -> bool {
+        !self.has_group && (self.sender.is_some() || self.lost > 0)
     }
 
     /// The number of unsent results, including results that the filter of the webhook leaves out.
@@ -137,7 +154,7 @@ impl WebhookBacklog {
             return WebhookStatus::Paused;
         }
         if !self.has_group {
-            return WebhookStatus::NotStarted;
+            return if self.has_lost_group() { WebhookStatus::GroupLost } else { WebhookStatus::NotStarted };
         }
         match &self.sender {
             Some(sender) if sender.retrying > 0 => WebhookStatus::Retrying,
@@ -146,7 +163,7 @@ impl WebhookBacklog {
     }
 }
 
-/// Reads all webhooks of a partition: those of the configuration, and those that left a consumer group.
+/// Reads all webhooks of a partition: those of the configuration, and those that left a consumer group or notes.
 ///
 /// # Errors
 /// If Redis does not answer or refuses.
@@ -159,7 +176,8 @@ pub async fn list(settings: &SystemSettings, redis: &RedisStore) -> Result<Vec<W
         let backlog = WebhookBacklog::with_notes(redis, results, &webhook.name, notes).await?;
         views.push(WebhookView::of(webhook, backlog));
     }
-    for name in groups(redis, results).await? {
+    let with_group = groups(redis, results).await?;
+    for name in with_group.into_iter().chain(notes.keys().cloned()).collect::<BTreeSet<_>>() {
         if settings.results.webhooks.iter().all(|webhook| webhook.name != name) {
             let notes = notes.remove(&name).unwrap_or_default();
             let backlog = WebhookBacklog::with_notes(redis, results, &name, notes).await?;

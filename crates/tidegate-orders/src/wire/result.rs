@@ -20,6 +20,8 @@ const KIND: &str = "kind";
 const STEP: &str = "step";
 const ENTRY: &str = "entry";
 const AT: &str = "at";
+/// The largest size of a state or a kind, in bytes. It is part of a webhook's header.
+const MOST_WORD_BYTES: usize = 64;
 
 /// Calls `take` with the name and the value of each field of a result's entry. Fields whose value is unknown are left
 /// out.
@@ -72,9 +74,10 @@ impl PublishedResult {
         let order = required(entry, ORDER_ID, parsed::<OrderId>)?;
         let (user, voucher) = (text(USER_ID)?, text(VOUCHER_ID)?);
         let quantity = optional(entry, QUANTITY, parsed::<u64>)?;
-        let state = required(entry, STATE, parsed::<String>)?;
+        let state = required(entry, STATE, word)?;
         let (reference, reason) = (text(REFERENCE)?, text(REASON)?);
-        let kind = text(KIND)?.unwrap_or_else(|| ResultKind::of(&state, reason.as_deref()).word().to_owned());
+        let kind = optional(entry, KIND, word)?
+            .unwrap_or_else(|| ResultKind::of(&state, reason.as_deref()).word().to_owned());
         let step = required(entry, STEP, parsed::<i64>)?;
         let caused_by: EntryId = required(entry, ENTRY, parsed)?;
         let (at_ms, traceparent) = (required(entry, AT, parsed::<u64>)?, text(TRACEPARENT)?);
@@ -101,6 +104,11 @@ impl PublishedResult {
         let json = format!("{{{}}}", members.join(",")).into_boxed_str();
         Ok(Some(Self { order, state, kind, reference, step, entry: caused_by, json }))
     }
+}
+
+/// A state or a kind, also one of a later version.
+fn word(text: &str) -> Option<String> {
+    (1..=MOST_WORD_BYTES).contains(&text.len()).then(|| text.to_owned())
 }
 
 fn parsed<T: FromStr>(text: &str) -> Option<T> {

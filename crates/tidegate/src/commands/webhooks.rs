@@ -137,6 +137,9 @@ fn note(view: &WebhookView) -> Option<String> {
         (None, WebhookStatus::NotStarted) => {
             Some(format!("{name}: no worker has started with this webhook yet"))
         }
+        (None, WebhookStatus::GroupLost) => Some(format!(
+            "{name}: its consumer group was lost, so the next worker sends all results that are kept"
+        )),
         (None, WebhookStatus::Sending | WebhookStatus::Retrying | WebhookStatus::Paused) => None,
     }
 }

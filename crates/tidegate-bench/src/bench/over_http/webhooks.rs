@@ -107,14 +107,16 @@ async fn once(fixture: &mut Fixture, count: usize, endpoints: Endpoints) -> Resu
 
 /// Waits until the worker has created the groups of all webhooks: results before that are not sent.
 async fn until_groups(fixture: &mut Fixture, wanted: usize) -> Result<()> {
+    if wanted == 0 {
+        return Ok(());
+    }
     let began = Instant::now();
-    while wanted > 0 {
+    loop {
         let groups = fixture.redis.call(&["XINFO", "GROUPS", "stream.orders.results"]).await;
         if groups.is_ok_and(|groups| groups.items().len() == wanted) {
-            break;
+            return Ok(());
         }
         ensure!(began.elapsed() < ALL_WITHIN, "The worker has not created all consumer groups in time");
         sleep(LOOK_EVERY).await;
     }
-    Ok(())
 }
