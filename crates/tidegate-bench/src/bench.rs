@@ -98,7 +98,7 @@ enum What {
     Cost,
     /// The costs and gains of partitions, on Redis Clusters: about five minutes
     Scale,
-    /// Events, results and webhooks over HTTP: about ten minutes
+    /// Events, results and webhooks over HTTP: about two minutes
     Http,
     /// The page and its charts again from `results.json`, without measuring
     Page,

@@ -32,9 +32,10 @@ pub async fn measure(fixture: &mut Fixture, count: usize, rounds: usize) -> Resu
         found[1].push(once(fixture, count, Batch::Single).await?);
         found[2].push(once(fixture, count, Batch::Many).await?);
     }
+    let [orders, together] = [count, TOGETHER].map(|number| show(number as f64));
     let mut text = format!(
-        "\n## Events\n\n{CALLERS} callers place {count} orders, or report a payment for each of as many orders. Then {BATCH_CALLERS} callers \
-         report as many payments, {TOGETHER} in a request. A worker then writes the orders and their payments; if an order is not paid, the run \
+        "\n## Events\n\n{CALLERS} callers place {orders} orders, or report a payment for each of as many orders. Then {BATCH_CALLERS} callers \
+         report as many payments, {together} in a request. A worker then writes the orders and their payments; if an order is not paid, the run \
          fails.\n\n| | a second | gate µs | Redis µs |\n|---|--:|--:|--:|\n"
     );
     let names = ["orders", "events, one in a request", "events, many in a request"];

@@ -78,10 +78,11 @@ pub async fn measure(fixture: &mut Fixture, count: usize, rounds: usize) -> Resu
         }
     }
     let mut text = format!(
-        "\n## Results\n\nA worker with `results.publish = \"all\"` drains {count} orders. Followers read the results of all orders: half of them by \
+        "\n## Results\n\nA worker with `results.publish = \"all\"` drains {} orders. Followers read the results of all orders: half of them by \
          long polls, half as server-sent events. A buyer reads the events of one order until the order is confirmed. If a client does not get \
          everything, the run fails. \"Behind\" is the time from the last acknowledgement until all clients have everything.\n\n| clients | \
-         orders/s | ratio to no clients | results/s to followers | behind, ms | gate's CPU, s |\n|---|--:|--:|--:|--:|--:|\n"
+         orders/s | ratio to no clients | results/s to followers | behind, ms | gate's CPU, s |\n|---|--:|--:|--:|--:|--:|\n",
+        show(count as f64)
     );
     let alone: Vec<f64> = found[0].iter().map(|run| run.orders_per_s).collect();
     for (runs, audience) in found.iter().zip(AUDIENCES) {

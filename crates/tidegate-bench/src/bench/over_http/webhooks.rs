@@ -50,9 +50,10 @@ pub async fn measure(fixture: &mut Fixture, count: usize, rounds: usize) -> Resu
         }
     }
     let mut text = format!(
-        "\n## Webhooks\n\nA worker with `results.publish = \"all\"` drains {count} orders, and sends each result to each webhook. Deliveries are \
+        "\n## Webhooks\n\nA worker with `results.publish = \"all\"` drains {} orders, and sends each result to each webhook. Deliveries are \
          timed until every accepting receiver has every result; otherwise, the run fails. The worker's time includes the writing of the \
-         orders.\n\n| webhooks | orders/s | deliveries/s | ratio to no dead receiver | worker µs a delivery |\n|---|--:|--:|--:|--:|\n"
+         orders.\n\n| webhooks | orders/s | deliveries/s | ratio to no dead receiver | worker µs a delivery |\n|---|--:|--:|--:|--:|\n",
+        show(count as f64)
     );
     for (runs, endpoints) in found.iter().zip(ENDPOINTS) {
         let of = |figure: fn(&Run) -> f64| show(Rate::of(runs.iter().map(figure).collect()).median);
