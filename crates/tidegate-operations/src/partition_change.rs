@@ -1,6 +1,6 @@
-//! Changes the partition list of a system at a quiet time. First, webhooks get the results of removed partitions. The
-//! steps: sales are closed, streams run empty and webhooks get the last of these results, workers end, gates over HTTP
-//! stop using the old list, the keys of vouchers with a new partition move, sales are opened.
+//! Changes the partition list of a system at a quiet time. First, webhooks get the results of removed partitions. Then
+//! sales are closed, streams run empty, and webhooks get the last of these results. Workers end, and gates over HTTP stop
+//! using the old list. At last, the keys of vouchers with a new partition move, and sales are opened.
 //!
 //! Each partition stores the step. If a change was killed, the same command continues it from that step, and any other
 //! change is refused until then.

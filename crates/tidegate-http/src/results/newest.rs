@@ -25,7 +25,7 @@ const MOST: usize = 4_000;
 /// The largest size of the results of a partition in memory, in bytes.
 const MOST_BYTES: usize = 2 << 20;
 /// The largest size of the results of all partitions in memory, in bytes. The results of the last read of a partition stay
-/// even if they exceed its share. After a change of the list, the results of the former partitions take up to the same
+/// even if they exceed its share. After a change of the list, the results of removed partitions take up to the same
 /// size again until their followers have gone.
 const ALL_BYTES: usize = 16 << 20;
 /// The largest number of results in one read.

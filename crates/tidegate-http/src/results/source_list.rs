@@ -21,8 +21,7 @@ pub struct SourceList {
     counts: Arc<ResultCounts>,
     stop: CancellationToken,
     present: Vec<Arc<ResultSource>>,
-    /// The partitions outside the list that a request has read; connections that nobody uses are closed when there are
-    /// 64.
+    /// The partitions outside the list that a request has read; unused connections are closed when there are 64.
     removed: Mutex<HashMap<String, Arc<ResultSource>>>,
 }
 

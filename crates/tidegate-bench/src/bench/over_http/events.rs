@@ -23,7 +23,7 @@ const TOGETHER: usize = 1_000;
 /// The callers that send many events together. The gate takes a few of such requests at a time.
 const BATCH_CALLERS: usize = 8;
 
-/// Measures orders, events one by one, and events of which a request has many, in turn. Returns the section of the page.
+/// Measures orders, events one by one, and requests with many events, in turn. Returns the section of the page.
 pub async fn measure(fixture: &mut Fixture, count: usize, rounds: usize) -> Result<String> {
     let mut found = [const { Vec::new() }; 3];
     for round in 0..rounds {

@@ -136,7 +136,7 @@ fn any_event() -> impl Strategy<Value = Event> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-    /// For any events in any order: a worker publishes that a payment is due exactly if its sender is told so, and an
+    /// For any events in any order: a worker publishes `refund_due` exactly if the sender is answered `refund_due`. An
     /// event that comes again is never published as a new one.
     #[test]
     fn what_is_published_for_a_repeated_event_agrees_with_what_its_sender_is_told(
