@@ -69,7 +69,7 @@ use tokio_util::sync::CancellationToken;
 use self::{
     accepting::Accepting,
     caller::Caller,
-    client_stream::{ClientEnd, ClientStream},
+    client_stream::{ClientStream, ConnectionWatch},
     following::{Following, SharedParts},
     pages::GatePages,
     refusals::Refusals,
@@ -289,7 +289,7 @@ impl Connection {
         drop(place);
     }
 
-    async fn https(self, client: ClientStream, end: ClientEnd, tls: &Tls) -> anyhow::Result<()> {
+    async fn https(self, client: ClientStream, end: ConnectionWatch, tls: &Tls) -> anyhow::Result<()> {
         let (closing, within) = (self.closing.clone(), self.pages.settings().read_within);
         // No request is in progress before the handshake ends, so a stop does not wait for handshakes.
         match closing.run_until_cancelled(tls.accept(client, within)).await {
@@ -305,7 +305,7 @@ impl Connection {
     }
 
     /// Serves requests over `stream`, which is a connection itself or TLS over it. `end` is the end of this connection.
-    async fn http<S>(self, stream: S, end: ClientEnd) -> anyhow::Result<()>
+    async fn http<S>(self, stream: S, end: ConnectionWatch) -> anyhow::Result<()>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {

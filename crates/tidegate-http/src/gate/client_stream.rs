@@ -33,14 +33,14 @@ pub struct ClientStream {
 
 /// The part of a connection that shows when the client closes it.
 #[derive(Debug)]
-pub struct ClientEnd(Arc<OwnedWriteHalf>);
+pub struct ConnectionWatch(Arc<OwnedWriteHalf>);
 
 impl ClientStream {
     /// Returns the connection, and the part of it that shows its end.
-    pub fn new(client: TcpStream) -> (Self, ClientEnd) {
+    pub fn new(client: TcpStream) -> (Self, ConnectionWatch) {
         let (reading, writing) = client.into_split();
         let socket = Arc::new(writing);
-        let end = ClientEnd(Arc::clone(&socket));
+        let end = ConnectionWatch(Arc::clone(&socket));
         (Self { reading, socket }, end)
     }
 
@@ -54,7 +54,7 @@ impl ClientStream {
     }
 }
 
-impl ClientEnd {
+impl ConnectionWatch {
     /// Cancels `closed` when the client has closed the connection or its sending half, or does not answer the probes of
     /// TCP. Then waits for ever.
     pub async fn watch(self, closed: CancellationToken) -> Infallible {

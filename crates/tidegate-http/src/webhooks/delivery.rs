@@ -62,13 +62,13 @@ pub struct WebhookCaller {
     /// Cancelled when this worker must send nothing more.
     pub(super) ended: CancellationToken,
     /// The calls that had no answer when their batch ended.
-    pub(super) late: Mutex<LateCalls>,
+    pub(super) late: Mutex<LateResults>,
 }
 
 /// The calls that had no answer when their batch ended, and the results that the receiver accepted afterwards. Those
 /// results are acknowledged at their retry, without another call.
 #[derive(Debug, Default)]
-pub struct LateCalls {
+pub struct LateResults {
     open: BTreeSet<EntryId>,
     accepted: BTreeSet<EntryId>,
 }
@@ -190,7 +190,7 @@ impl WebhookCaller {
         }
     }
 
-    fn late(&self) -> MutexGuard<'_, LateCalls> {
+    fn late(&self) -> MutexGuard<'_, LateResults> {
         self.late.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
