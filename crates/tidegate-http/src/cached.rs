@@ -39,9 +39,13 @@ impl<T: Send + Sync + 'static> Cached<T> {
     /// Returns the last result if the result is fresh. Otherwise runs the query `ask`, while all other callers wait for
     /// the result. The query runs to its end even if the caller stops waiting, because an interrupted query costs a
     /// connection.
-    pub async fn get(&self, ask: impl Future<Output = T> + Send + 'static) -> Arc<T> {
+    pub fn get<F>(&self, ask: F) -> impl Future<Output = Arc<T>> + use<T, F>
+    where
+        F: Future<Output = T> + Send + 'static,
+    {
         let (last, fresh_for) = (Arc::clone(&self.last), self.fresh_for);
-        let answered = tokio::spawn(async move {
+        // Boxed at once: otherwise each answer that may look something up would take the memory for all its queries.
+        let asking = Box::pin(async move {
             let mut last = last.lock().await;
             if let Some(answer) = last.as_ref().filter(|answer| answer.at.elapsed() < fresh_for) {
                 return Arc::clone(&answer.what);
@@ -50,7 +54,7 @@ impl<T: Send + Sync + 'static> Cached<T> {
             *last = Some(Answer { at: Instant::now(), what: Arc::clone(&what) });
             what
         });
-        answered.await.expect("a query of the stores does not panic")
+        async move { tokio::spawn(asking).await.expect("a query of the stores does not panic") }
     }
 }
 
@@ -71,11 +75,13 @@ impl<K: Eq + Hash, T: Send + Sync + 'static> CachedByKey<K, T> {
 
     /// Returns the last result for this key if the result is fresh. Otherwise runs the query `ask`, as [`Cached::get`]
     /// does.
-    pub async fn get(&self, key: K, ask: impl Future<Output = T> + Send + 'static) -> Arc<T> {
-        match self.cache_of(key) {
-            Some(cache) => cache.get(ask).await,
-            None => Arc::new(ask.await),
-        }
+    pub fn get<F>(&self, key: K, ask: F) -> impl Future<Output = Arc<T>> + use<K, T, F>
+    where
+        F: Future<Output = T> + Send + 'static,
+    {
+        // If there is no room for another cache, this caller gets one of its own.
+        let cache = self.cache_of(key).unwrap_or_else(|| Arc::new(Cached::new(self.fresh_for)));
+        cache.get(ask)
     }
 
     /// The cache of a key. None: there is no room for another cache. Caches with a fresh result or a running query stay,
