@@ -3,6 +3,8 @@
 
 mod decide;
 mod duplicates;
+#[cfg(test)]
+mod examples;
 mod settled;
 
 use std::{fmt, str::FromStr};

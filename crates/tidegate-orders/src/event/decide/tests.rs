@@ -3,27 +3,7 @@ use std::collections::BTreeSet;
 use proptest::{collection::vec, option, prelude::*, sample::select};
 
 use super::*;
-
-fn event(kind: EventKind, reference: Option<&str>, payment: Option<&str>) -> Event {
-    let text = |text: Option<&str>| text.map(|text| text.parse().unwrap());
-    Event {
-        kind,
-        order: 1.try_into().unwrap(),
-        user: 5.try_into().unwrap(),
-        voucher: 7.try_into().unwrap(),
-        reference: text(reference),
-        payment: text(payment),
-        reason: None,
-    }
-}
-
-fn row(status: i64, has_slot: bool) -> Row {
-    Row { user: 5, voucher: 7, quantity: 3, status, has_slot }
-}
-
-fn order(status: i64, has_slot: bool) -> History {
-    History { row: Some(row(status, has_slot)), ..History::default() }
-}
+use crate::event::examples::{event, order, row};
 
 fn entry(at: usize) -> EntryId {
     EntryId { ms: at as u64, seq: 0 }

@@ -1,32 +1,10 @@
 use proptest::{collection::vec, option, prelude::*, sample::select};
-use tidegate_stream::EntryId;
 
 use super::*;
-use crate::event::{Event, EventRejection, Row, decide};
-
-fn event(kind: EventKind, reference: Option<&str>, payment: Option<&str>) -> Event {
-    let text = |text: Option<&str>| text.map(|text| text.parse().unwrap());
-    Event {
-        kind,
-        order: 1.try_into().unwrap(),
-        user: 5.try_into().unwrap(),
-        voucher: 7.try_into().unwrap(),
-        reference: text(reference),
-        payment: text(payment),
-        reason: None,
-    }
-}
-
-fn order(status: i64, has_slot: bool) -> History {
-    let row = Row { user: 5, voucher: 7, quantity: 3, status, has_slot };
-    History { row: Some(row), ..History::default() }
-}
-
-/// Decides one more event, as an entry of its own.
-fn next(history: &mut History, event: &Event) -> PastEvent {
-    let number = history.events.last().map_or(0, |last| last.number);
-    decide(event, EntryId { ms: u64::from(number) + 1, seq: 0 }, history)
-}
+use crate::event::{
+    Event, EventRejection,
+    examples::{event, next, order},
+};
 
 /// The outcome that the sender is told, the outcome for an operator, and the number of the event that is published.
 fn said(history: &History, past: &PastEvent) -> (EventOutcome, EventOutcome, u32) {

@@ -1,38 +1,16 @@
 use proptest::{collection::vec, option, prelude::*, sample::select};
-use tidegate_stream::EntryId;
 
 use super::*;
-use crate::event::{Event, Row, decide};
-
-fn event(kind: EventKind, reference: Option<&str>, payment: Option<&str>, user: i64) -> Event {
-    let text = |text: Option<&str>| text.map(|text| text.parse().unwrap());
-    Event {
-        kind,
-        order: 1.try_into().unwrap(),
-        user: user.try_into().unwrap(),
-        voucher: 7.try_into().unwrap(),
-        reference: text(reference),
-        payment: text(payment),
-        reason: None,
-    }
-}
-
-fn order(status: i64, has_slot: bool) -> History {
-    let row = Row { user: 5, voucher: 7, quantity: 3, status, has_slot };
-    History { row: Some(row), ..History::default() }
-}
+use crate::event::{
+    Event,
+    examples::{event, next, order},
+};
 
 /// Decides events of the order's own user, each as an entry of its own.
 fn play(history: &mut History, events: &[(EventKind, Option<&str>)]) {
     for (kind, reference) in events {
-        next(history, &event(*kind, *reference, None, 5));
+        next(history, &event(*kind, *reference, None));
     }
-}
-
-/// Decides one more event, as an entry of its own.
-fn next(history: &mut History, event: &Event) -> PastEvent {
-    let number = history.events.last().map_or(0, |last| last.number);
-    decide(event, EntryId { ms: u64::from(number) + 1, seq: 0 }, history)
 }
 
 fn prune(history: &mut History) {
@@ -79,13 +57,13 @@ fn a_payment_that_has_to_go_back_keeps_the_past_of_its_order() {
         let mut history = order(1, true);
         play(&mut history, &[(Paid, Some("a")), (Refunded, None), (Paid, reference)]);
         assert!(!history.is_settled(), "{reference:?} is due");
-        next(&mut history, &event(Refunded, None, Some("a"), 5));
+        next(&mut history, &event(Refunded, None, Some("a")));
         assert!(!history.is_settled(), "the refund of another payment");
     }
     let mut history = order(1, true);
     play(&mut history, &[(Paid, Some("a")), (Used, None), (Paid, Some("b"))]);
     assert!(!history.is_settled());
-    next(&mut history, &event(Refunded, None, Some("b"), 5));
+    next(&mut history, &event(Refunded, None, Some("b")));
     assert!(history.is_settled());
 }
 
@@ -104,7 +82,10 @@ fn payments_and_refunds_stay_and_so_do_the_last_event_and_what_gave_units_back()
 fn any_event() -> impl Strategy<Value = Event> {
     let references = || option::of(select(vec!["a", "b", "c"]));
     (select(EventKind::ALL.to_vec()), references(), references(), select(vec![5, 5, 5, 6])).prop_map(
-        |(kind, reference, payment, user)| event(kind, reference, payment.filter(|_| kind.is_refund()), user),
+        |(kind, reference, payment, user)| {
+            let event = event(kind, reference, payment.filter(|_| kind.is_refund()));
+            Event { user: i64::from(user).try_into().unwrap(), ..event }
+        },
     )
 }
 
@@ -125,9 +106,9 @@ proptest! {
         if let Some((status, has_slot)) = moved {
             history.row = order(status, has_slot).row;
         }
-        end.iter().for_each(|kind| _ = next(&mut history, &event(*kind, None, None, 5)));
+        end.iter().for_each(|kind| _ = next(&mut history, &event(*kind, None, None)));
         for payment in history.payments_due().filter_map(|due| due.reference.clone()).collect::<Vec<_>>() {
-            next(&mut history, &event(Refunded, None, Some(payment.as_str()), 5));
+            next(&mut history, &event(Refunded, None, Some(payment.as_str())));
         }
         if !history.is_settled() {
             return Ok(());
