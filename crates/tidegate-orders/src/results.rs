@@ -291,14 +291,9 @@ impl ResultFilter {
         Ok(Self { words: words.into_iter().map(word).collect::<Result<_, _>>()? })
     }
 
-    /// Whether the reader wants this result.
-    #[must_use]
-    pub fn include(&self, result: &PublishedResult) -> bool {
-        self.includes(&result.state, &result.kind)
-    }
-
     /// Whether the reader wants a result with this state and this kind.
-    pub(crate) fn includes(&self, state: &str, kind: &str) -> bool {
+    #[must_use]
+    pub fn includes(&self, state: &str, kind: &str) -> bool {
         self.is_all() || self.words.iter().any(|word| [state, kind].contains(word))
     }
 

@@ -107,7 +107,9 @@ impl Follow {
             self.cursor.positions[at].1 = start.clone();
             let mut is_left_over = false;
             for kept in results {
-                if let Some(shown) = kept.result.as_ref().filter(|shown| self.wanted.include(shown)) {
+                if let Some(shown) =
+                    kept.result.as_ref().filter(|it| self.wanted.includes(&it.state, &it.kind))
+                {
                     if taken.len() >= limit || weight >= bytes {
                         is_left_over = true;
                         break;

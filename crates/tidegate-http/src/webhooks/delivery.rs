@@ -61,12 +61,12 @@ pub struct WebhookCaller {
     pub(super) worker: String,
     /// Cancelled when this worker must send nothing more.
     pub(super) ended: CancellationToken,
-    /// The calls that had no answer when their batch ended.
+    /// The calls that may have no answer when their batch ends.
     pub(super) late: Mutex<LateResults>,
 }
 
-/// The calls that had no answer when their batch ended, and the results that the receiver accepted afterwards. Those
-/// results are acknowledged at their retry, without another call.
+/// The results whose calls may outlive their batches: those whose call runs, and those that the receiver accepted after
+/// the end of the batch. The accepted ones are acknowledged at their retry, without another call.
 #[derive(Debug, Default)]
 pub struct LateResults {
     open: BTreeSet<EntryId>,
@@ -180,10 +180,10 @@ impl WebhookCaller {
 
     /// Tells the batch the outcome of a call. If the batch has ended, notes an accepted result for its retry.
     fn note_end(&self, id: EntryId, outcome: Outcome, batch: oneshot::Sender<Outcome>) {
-        let oldest = self.state.backlog().and_then(|backlog| backlog.oldest_pending);
         let mut late = self.late();
         late.open.remove(&id);
         if batch.send(outcome) == Err(Outcome::Done) {
+            let oldest = self.state.backlog().and_then(|backlog| backlog.oldest_pending);
             // Deleted results have no retry.
             late.accepted.retain(|accepted| oldest.is_none_or(|oldest| *accepted >= oldest));
             late.accepted.insert(id);

@@ -66,13 +66,8 @@ impl Target {
         }
         // `Uri` returns no port for a text that is not a number up to 65535. Such a URL must not get the default port.
         let port = match (authority.as_str().strip_prefix(authority.host()), authority.port_u16()) {
-            (Some(""), None) => {
-                if is_tls {
-                    443
-                } else {
-                    80
-                }
-            }
+            (Some(""), None) if is_tls => 443,
+            (Some(""), None) => 80,
             (Some(text), Some(port)) if port > 0 && !text.contains('+') => port,
             _ => return Err(NO_URL),
         };

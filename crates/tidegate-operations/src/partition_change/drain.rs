@@ -219,7 +219,8 @@ impl UnsentResults {
         self.webhooks.push(format!("{name} has {results} in {partition}{system} ({state})"));
         self.count += backlog.unsent();
         self.are_stuck |= is_stuck;
-        self.oldest_s = self.oldest_s.max(backlog.oldest_unsent_s.unwrap_or_default());
+        // The age is unknown if the consumer group was lost: then all results that are kept are sent again.
+        self.oldest_s = self.oldest_s.max(backlog.oldest_unsent_s.unwrap_or(f64::INFINITY));
     }
 
     pub(super) fn text(&self) -> String {
@@ -279,6 +280,7 @@ mod tests {
             let mut unsent = UnsentResults::default();
             unsent.add(&webhook, has_sender, partition);
             assert_eq!((unsent.count, unsent.are_stuck), (2, is_stuck));
+            assert_eq!(unsent.oldest_s, f64::INFINITY, "of unknown age, so sales stay open for them");
             assert!(unsent.text().contains(&format!("leaves out: {expected}. If")), "{}", unsent.text());
         }
     }

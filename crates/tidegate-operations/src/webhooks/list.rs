@@ -163,7 +163,7 @@ impl WebhookBacklog {
     }
 }
 
-/// Reads all webhooks of a partition: those of the configuration, and those that left a consumer group or notes.
+/// Reads all webhooks of a partition: those of the configuration, and those that left a consumer group or unsent results.
 ///
 /// # Errors
 /// If Redis does not answer or refuses.
@@ -181,13 +181,15 @@ pub async fn list(settings: &SystemSettings, redis: &RedisStore) -> Result<Vec<W
         if settings.results.webhooks.iter().all(|webhook| webhook.name != name) {
             let notes = notes.remove(&name).unwrap_or_default();
             let backlog = WebhookBacklog::with_notes(redis, results, &name, notes).await?;
-            views.push(WebhookView {
-                name,
-                url: None,
-                kinds: Vec::new(),
-                state: WebhookStatus::NotConfigured,
-                backlog,
-            });
+            if backlog.has_group || backlog.unsent() > 0 {
+                views.push(WebhookView {
+                    name,
+                    url: None,
+                    kinds: Vec::new(),
+                    state: WebhookStatus::NotConfigured,
+                    backlog,
+                });
+            }
         }
     }
     Ok(views)

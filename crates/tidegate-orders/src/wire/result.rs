@@ -3,6 +3,7 @@
 
 use std::str::FromStr;
 
+use serde::Serializer;
 use serde_json::{Value, json};
 use tidegate_stream::{Entry, EntryId};
 
@@ -98,12 +99,18 @@ impl PublishedResult {
             (AT, Some(json!(at_ms))),
             (TRACEPARENT, traceparent.map(Value::from)),
         ];
-        // An object of the library would sort its members.
-        let members: Vec<String> =
-            members.into_iter().filter_map(|(name, value)| Some(format!("\"{name}\":{}", value?))).collect();
-        let json = format!("{{{}}}", members.join(",")).into_boxed_str();
+        let members = members.into_iter().filter_map(|(name, value)| Some((name, value?)));
+        let json = json_of(members).into_boxed_str();
         Ok(Some(Self { order, state, kind, reference, step, entry: caused_by, json }))
     }
+}
+
+/// Writes a JSON object with the members in this sequence. An object of the library would sort them.
+fn json_of<'m>(members: impl Iterator<Item = (&'m str, Value)>) -> String {
+    let mut json = Vec::with_capacity(256);
+    let written = serde_json::Serializer::new(&mut json).collect_map(members);
+    written.expect("texts and numbers are JSON");
+    String::from_utf8(json).expect("JSON is UTF-8")
 }
 
 /// A state or a kind, also one of a later version.
