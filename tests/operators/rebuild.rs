@@ -181,6 +181,7 @@ async fn a_redis_that_was_emptied_in_a_running_sale_is_filled_by_one_command() {
         assert_eq!(ask(&store, id, id, 1 + id % 2).await, AdmitReply::Admitted);
         caller_log.note(id, wanted(id, 1 + id % 2));
     }
+    fixture.settled().await;
     fixture.add_order(900, 1, 7).await;
     caller_log.note(900, wanted(1, 1));
     fixture.settled().await;
