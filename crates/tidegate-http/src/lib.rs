@@ -9,6 +9,7 @@ mod gather;
 pub mod metrics;
 mod order_pages;
 mod results;
+pub mod secret_file;
 mod server;
 mod server_sent;
 mod settings;

@@ -4,9 +4,7 @@
 use std::{
     collections::BTreeSet,
     convert::Infallible,
-    fs,
     future::pending,
-    io::Read,
     mem,
     sync::{
         Arc, Mutex, PoisonError, RwLock,
@@ -26,13 +24,13 @@ use tidegate_compare::text::error_chain;
 use tokio::{task::spawn_blocking, time::sleep};
 use tokio_util::sync::CancellationToken;
 
-use crate::settings::{DigestSource, TokenDigest, TokenEntry, TokenScope, TokenSettings};
+use crate::{
+    secret_file,
+    settings::{DigestSource, TokenDigest, TokenEntry, TokenScope, TokenSettings},
+};
 
 /// The pause between two reads of the configuration file and of the files with digests.
 const REREAD_EVERY: Duration = Duration::from_secs(1);
-
-/// The largest part of a file with a digest that is read, in bytes.
-const MOST_DIGEST_BYTES: u64 = 4096;
 
 /// A token that works now.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -174,13 +172,7 @@ impl Token {
         let digest = match digest {
             DigestSource::Given(digest) => digest,
             DigestSource::File(path) => {
-                let read = || {
-                    // Reading a pipe or a device might never end.
-                    anyhow::ensure!(fs::metadata(&path)?.is_file(), "it is no regular file");
-                    let mut text = String::new();
-                    fs::File::open(&path)?.take(MOST_DIGEST_BYTES).read_to_string(&mut text)?;
-                    text.parse().map_err(|why: &str| anyhow::anyhow!(why))
-                };
+                let read = || secret_file::read(&path)?.parse().map_err(|why: &str| anyhow::anyhow!(why));
                 read().with_context(|| {
                     format!("Failed to read the digest of the token {name:?} in {}", path.display())
                 })?

@@ -1,8 +1,7 @@
 //! The signatures of webhooks, by the specification Standard Webhooks.
 
 use std::{
-    fmt, fs,
-    io::{self, Read},
+    fmt,
     path::{Path, PathBuf},
     sync::{Mutex, MutexGuard, PoisonError},
 };
@@ -12,12 +11,12 @@ use standardwebhooks::Webhook;
 use tidegate_compare::text::error_chain;
 use tidegate_orders::{PublishedResult, results::BURIED};
 
+use crate::secret_file;
+
 /// The text before every secret.
 const PREFIX: &str = "whsec_";
 /// The least length of a secret after its prefix: 24 bytes in base64.
 const LEAST: usize = 32;
-/// The largest size of a secret file, in bytes.
-const MOST_BYTES: u64 = 4096;
 
 /// The secrets of a webhook. While a secret is replaced, the file has two secrets, and both sign.
 pub struct Signer {
@@ -102,8 +101,8 @@ impl Signer {
 
 impl Secrets {
     fn read(path: &Path) -> anyhow::Result<Self> {
-        let text =
-            read_text(path).with_context(|| format!("Failed to read the secrets in {}", path.display()))?;
+        let text = secret_file::read(path)
+            .with_context(|| format!("Failed to read the secrets in {}", path.display()))?;
         let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
         ensure!(
             (1..=2).contains(&lines.len()),
@@ -119,12 +118,6 @@ impl Secrets {
         })?;
         Ok(Self { text, webhooks, logged: None })
     }
-}
-
-fn read_text(path: &Path) -> io::Result<String> {
-    let mut text = String::new();
-    fs::File::open(path)?.take(MOST_BYTES).read_to_string(&mut text)?;
-    Ok(text)
 }
 
 /// The value of the header `webhook-id`: the order, the step, the state, and the `ref` of the event or else the entry.
@@ -156,7 +149,10 @@ fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{SystemTime, UNIX_EPOCH};
+    use std::{
+        fs,
+        time::{SystemTime, UNIX_EPOCH},
+    };
 
     use hyper::HeaderMap;
     use tidegate_stream::EntryId;
