@@ -11,6 +11,7 @@ mod suggest;
 #[cfg(test)]
 mod tests;
 mod urls;
+mod value_source;
 
 use std::{ffi::OsString, fmt, path::PathBuf};
 
@@ -164,7 +165,8 @@ impl Config {
         Ok(config)
     }
 
-    fn check(layers: Layers) -> Result<Self, InvalidConfig> {
+    fn check(mut layers: Layers) -> Result<Self, InvalidConfig> {
+        layers.read_secret_files();
         let mut reader = SettingsReader::new(&layers);
         let settings = Settings::read(&mut reader);
         let problems = [layers.problems().to_vec(), reader.into_problems()].concat();

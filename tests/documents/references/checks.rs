@@ -102,6 +102,9 @@ pub fn settings(tree: &Tree, document: &Document) -> Vec<String> {
             values.insert(value.as_str().unwrap_or_default().to_owned());
         }
     }
+    // The value of a secret may be in a file.
+    let secrets = ["redis.url", "mysql.url", "mysql.shards", "tokens", "webhooks"];
+    keys.extend(secrets.map(|key| format!("{key}_file")));
     let is_name = |word: &&str| {
         let section = word.split('.').next().unwrap_or_default();
         let is_plain = |c: char| c.is_ascii_lowercase() || c == '_' || c == '.';

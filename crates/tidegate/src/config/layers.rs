@@ -10,37 +10,17 @@ use toml::{Table, Value};
 
 use tidegate_operations::redacted::RedactedUrl;
 
-use super::{CONFIG_VARIABLE, ConfigProblem, removed, suggest::did_you_mean};
+use super::{
+    CONFIG_VARIABLE, ConfigProblem, InvalidConfig, removed,
+    suggest::{did_you_mean, for_setting},
+    value_source::{self, FILE_SUFFIX, ValueSource},
+};
 
 /// The commented defaults, which also define the keys and their types.
 const DEFAULTS: &str = include_str!("../../../../config/default.toml");
 const PREFIX: &str = "TIDEGATE_";
 /// The prefixes of environment variables that only tests and their servers use.
 const FOREIGN_PREFIXES: [&str; 3] = ["TIDEGATE_LAB_", "TIDEGATE_MATRIX_", "TIDEGATE_TEST_"];
-
-/// The source of a setting's value: a default, a file, a variable or a flag.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ValueSource {
-    /// The compiled-in defaults of `config/default.toml`.
-    Default,
-    /// The configuration file at this path.
-    File(String),
-    /// The environment variable with this name.
-    Variable(String),
-    /// The command-line flag with this name.
-    Flag(&'static str),
-}
-
-impl fmt::Display for ValueSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Default => f.write_str("default"),
-            Self::File(path) => write!(f, "file {path}"),
-            Self::Variable(name) => write!(f, "variable {name}"),
-            Self::Flag(name) => write!(f, "flag {name}"),
-        }
-    }
-}
 
 /// One setting with its value and source.
 #[derive(Clone)]
@@ -54,11 +34,6 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// The environment variable that sets this key.
-    pub fn variable(&self) -> String {
-        variable(&self.key)
-    }
-
     /// Whether the value is a URL, which may hold a password.
     pub fn is_url(&self) -> bool {
         is_url(&self.key)
@@ -71,7 +46,7 @@ impl Setting {
 }
 
 /// The environment variable that sets this key.
-fn variable(key: &str) -> String {
+pub fn variable(key: &str) -> String {
     format!("{PREFIX}{}", key.to_uppercase().replace('.', "_"))
 }
 
@@ -118,11 +93,6 @@ impl Layers {
         &self.settings
     }
 
-    /// The configuration file, if there is one.
-    pub fn file(&self) -> Option<&Path> {
-        self.file.as_deref()
-    }
-
     /// The mistakes that were found in the file, the variables and the flags.
     pub fn problems(&self) -> &[ConfigProblem] {
         &self.problems
@@ -154,13 +124,15 @@ impl Layers {
     }
 
     fn add_table(&mut self, table: Table, source: &ValueSource) {
+        let known = self.keys();
         for (section, keys) in table {
-            if !self.sections().any(|known| known == section) && !removed::is_section(&section) {
-                let hint = did_you_mean(&section, self.sections());
-                self.report(source, format!("[{section}] is no section{hint}"));
-            } else if self.settings.iter().any(|setting| setting.key == section) {
-                // A list of tables has no section.
+            let sections = known.iter().filter_map(|key| key.split('.').next());
+            if known.contains(&section) {
+                // A list of tables has no section, and neither has the file of a list.
                 self.set(&section, keys, source.clone());
+            } else if !removed::is_section(&section) && !sections.clone().any(|known| known == section) {
+                let hint = did_you_mean(&section, sections);
+                self.report(source, format!("[{section}] is no section{hint}"));
             } else if let Value::Table(keys) = keys {
                 for (key, value) in keys {
                     self.set(&format!("{section}.{key}"), value, source.clone());
@@ -171,32 +143,35 @@ impl Layers {
         }
     }
 
-    fn sections(&self) -> impl Iterator<Item = &str> {
-        self.settings.iter().filter_map(|setting| setting.key.split('.').next())
+    /// The keys of all settings, and the keys that name files with the values of settings.
+    pub fn keys(&self) -> Vec<String> {
+        let files = self.settings.iter().filter(|setting| setting.is_secret());
+        let files = files.map(|setting| format!("{}{FILE_SUFFIX}", setting.key));
+        self.settings.iter().map(|setting| setting.key.clone()).chain(files).collect()
     }
 
     /// Replaces the values of settings by the values of the `TIDEGATE_*` variables.
     pub fn add_variables(&mut self, variables: &[(OsString, OsString)]) {
+        let keys = self.keys();
         for (name, value) in variables {
             let Some(name) = name.to_str().filter(|name| is_ours(name)) else { continue };
             let source = ValueSource::Variable(name.to_owned());
-            let known = self.settings.iter().find(|setting| setting.variable() == name);
-            let Some(key) = known.map(|setting| setting.key.clone()) else {
+            let Some(key) = keys.iter().find(|key| variable(key) == name) else {
                 let gone = removed::keys().find(|key| variable(key) == name);
                 if let Some(what) = gone.and_then(removed::of_key) {
                     self.report(&source, what);
                     continue;
                 }
-                let variables: Vec<String> = self.settings.iter().map(Setting::variable).collect();
-                let hint = did_you_mean(name, variables.iter().map(String::as_str));
-                self.report(&source, format!("is no setting{hint}"));
+                let variables: Vec<String> = keys.iter().map(|key| variable(key)).collect();
+                self.report(&source, format!("is no setting{}", for_setting(name, &variables)));
                 continue;
             };
-            // Compose files set such variables to nothing, which must not remove a list of tokens.
-            let is_list = !key.contains('.');
+            // Compose files set such variables to nothing, which must not remove a list of tokens. Programs in
+            // containers also take an empty variable with the path of a secret as unset.
+            let may_be_empty = !key.contains('.') || self.setting_of_file(key).is_some();
             match value.to_str() {
-                Some("") if is_list => {}
-                Some(value) => self.add_text(&key, value, source),
+                Some("") if may_be_empty => {}
+                Some(value) => self.add_text(key, value, source),
                 None => self.report(&source, format!("{key} is not UTF-8")),
             }
         }
@@ -237,19 +212,87 @@ impl Layers {
     }
 
     fn set(&mut self, key: &str, value: Value, source: ValueSource) {
-        let Some(setting) = self.settings.iter_mut().find(|setting| setting.key == key) else {
-            if let Some(what) = removed::of_key(key) {
-                return self.report(&source, what);
-            }
-            let hint = did_you_mean(key, self.settings.iter().map(|setting| setting.key.as_str()));
-            return self.report(&source, format!("{key} is no setting{hint}"));
+        if let Some(of) = self.setting_of_file(key) {
+            return match value_source::path_of(&value) {
+                Ok(path) => {
+                    self.replace(of, None, ValueSource::SecretFile { named_by: Box::new(source), path });
+                }
+                Err(why) => self.report(&source, format!("{key} {why}")),
+            };
+        }
+        let Some(setting) = self.settings.iter().find(|setting| setting.key == key) else {
+            let unknown = || format!("{key} is no setting{}", for_setting(key, &self.keys()));
+            return self.report(&source, removed::of_key(key).unwrap_or_else(unknown));
         };
         if !setting.value.same_type(&value) {
             let what = format!("{key} must be {}, but is {}", kind(setting), shown(setting, &value));
             return self.report(&source, what);
         }
-        setting.value = value;
+        self.replace(key, Some(value), source);
+    }
+
+    /// Replaces the source of a setting and its value. If the value is in a file, [`Layers::read_secret_files`] reads it.
+    fn replace(&mut self, key: &str, value: Option<Value>, source: ValueSource) {
+        let Some(setting) = self.settings.iter_mut().find(|setting| setting.key == key) else { return };
+        if setting.source.contradicts(&source) {
+            let what = format!("{key} and {key}{FILE_SUFFIX} are both set: remove one of them");
+            return self.report(source.given_by(), what);
+        }
         setting.source = source;
+        if let Some(value) = value {
+            setting.value = value;
+        }
+    }
+
+    /// The setting whose value is in the file that this key names. None: the key does not name a file.
+    fn setting_of_file<'a>(&self, key: &'a str) -> Option<&'a str> {
+        let is_secret =
+            |key: &&str| is_secret(key) && self.settings.iter().any(|setting| setting.key == *key);
+        key.strip_suffix(FILE_SUFFIX).filter(is_secret)
+    }
+
+    /// Reads the values that are in files of their own. If a later layer replaces a value, its file is not read, and
+    /// need not exist.
+    pub fn read_secret_files(&mut self) {
+        for index in 0..self.settings.len() {
+            let Setting { key, source, .. } = self.settings[index].clone();
+            let ValueSource::SecretFile { named_by, path } = &source else { continue };
+            match value_source::read_value(path) {
+                Ok(text) => self.add_text(&key, &text, source),
+                Err(why) => {
+                    self.report(named_by, format!("{key}{FILE_SUFFIX} = {path:?} {why}"));
+                    // A value of an earlier layer is not in effect, so its mistakes are not reported.
+                    self.settings[index] = Self::defaults().settings.swap_remove(index);
+                }
+            }
+        }
+    }
+
+    /// Returns a function that reads a setting again from its files, with no other layers. None: a variable or a flag
+    /// has the value itself.
+    pub fn reread(&self, key: &'static str) -> Option<impl Fn() -> Result<Self, InvalidConfig> + use<>> {
+        let source = self.settings.iter().find(|setting| setting.key == key)?.source.clone();
+        let file = match (&source, source.given_by()) {
+            (_, ValueSource::Default | ValueSource::File(_)) => Some(self.file.clone()?),
+            (ValueSource::SecretFile { .. }, _) => None,
+            _ => return None,
+        };
+        Some(move || {
+            let mut layers = Self::defaults();
+            let is_read = match &file {
+                Some(file) => layers.add_file(file),
+                None => {
+                    layers.replace(key, None, source.clone());
+                    true
+                }
+            };
+            layers.read_secret_files();
+            let is_of_key = |problem: &ConfigProblem| problem.what.starts_with(key);
+            match is_read && !layers.problems.iter().any(is_of_key) {
+                true => Ok(layers),
+                false => Err(InvalidConfig(layers.problems)),
+            }
+        })
     }
 
     fn report(&mut self, source: &ValueSource, what: String) {

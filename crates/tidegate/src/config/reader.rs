@@ -4,15 +4,14 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::Display,
     ops::RangeInclusive,
-    path::Path,
     time::Duration,
 };
 
 use toml::{Table, Value};
 
 use super::{
-    ConfigProblem,
-    layers::{Layers, Setting, ValueSource},
+    ConfigProblem, InvalidConfig,
+    layers::{Layers, Setting},
     list_entry::ListEntry,
 };
 
@@ -107,10 +106,9 @@ impl<'a> SettingsReader<'a> {
         all
     }
 
-    /// The configuration file that has this setting. None: there is none, or a variable or a flag replaces this setting.
-    pub fn file_of(&mut self, key: &'static str) -> Option<&'a Path> {
-        let is_of_file = matches!(self.setting(key).source, ValueSource::Default | ValueSource::File(_));
-        self.layers.file().filter(|_| is_of_file)
+    /// Returns a function that reads this setting again, as [`Layers::reread`] does.
+    pub fn reread(&self, key: &'static str) -> Option<impl Fn() -> Result<Layers, InvalidConfig> + use<>> {
+        self.layers.reread(key)
     }
 
     /// Reads a setting that is a whole number within a range.

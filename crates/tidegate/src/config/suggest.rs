@@ -1,6 +1,8 @@
-//! The suggestion "did you mean": the known word nearest to a mistyped one.
+//! Hints about mistyped words, such as the suggestion "did you mean" with the nearest known word.
 
 use strsim::levenshtein;
+
+use super::value_source::FILE_SUFFIX;
 
 /// Returns `; did you mean X?` for the known word that is nearest, or an empty text if no word is near.
 pub fn did_you_mean<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> String {
@@ -10,6 +12,16 @@ pub fn did_you_mean<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) ->
             format!("; did you mean {candidate}?")
         }
         _ => String::new(),
+    }
+}
+
+/// Returns a hint about a name that is no setting, or an empty text. `known` has the names of all settings, spelled like
+/// this name.
+pub fn for_setting(name: &str, known: &[String]) -> String {
+    let without_file = name.strip_suffix(FILE_SUFFIX).or_else(|| name.strip_suffix("_FILE"));
+    match without_file.filter(|name| known.iter().any(|known| known == name)) {
+        Some(name) => format!("; {name} holds no secret, so write its value, and not the path of a file"),
+        None => did_you_mean(name, known.iter().map(String::as_str)),
     }
 }
 

@@ -1,5 +1,7 @@
 //! Tests of how the configuration is merged, checked and shown.
 
+mod secret_files;
+
 use tempfile::TempDir;
 use tidegate_http::{DigestSource, TokenScope};
 
@@ -65,9 +67,12 @@ fn every_setting_has_a_comment_above_it_that_names_its_unit() {
 #[test]
 fn every_setting_has_a_variable_of_its_own() {
     let layers = Layers::defaults();
-    let variables: BTreeSet<String> = layers.settings().iter().map(|setting| setting.variable()).collect();
-    assert_eq!(variables.len(), layers.settings().len());
-    assert!(variables.contains("TIDEGATE_REDIS_URL") && variables.contains("TIDEGATE_WORKER_BATCH"));
+    let keys = layers.keys();
+    let variables: BTreeSet<String> = keys.iter().map(|key| layers::variable(key)).collect();
+    assert_eq!((variables.len(), keys.len()), (keys.len(), layers.settings().len() + 5));
+    for name in ["TIDEGATE_REDIS_URL", "TIDEGATE_REDIS_URL_FILE", "TIDEGATE_WORKER_BATCH"] {
+        assert!(variables.contains(name), "{name}");
+    }
 }
 
 #[test]

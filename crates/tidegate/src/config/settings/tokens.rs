@@ -1,37 +1,28 @@
 //! The list `[[tokens]]`: the clients of the gate and of the admin pages.
 
-use std::{path::Path, path::PathBuf, sync::Arc};
+use std::{path::PathBuf, sync::Arc};
 
 use tidegate_http::{DigestSource, RereadTokens, TokenEntry, TokenScope, TokenSettings};
 use toml::{Table, Value};
 
-use crate::config::{InvalidConfig, layers::Layers, list_entry::ListEntry, reader::SettingsReader};
+use crate::config::{InvalidConfig, list_entry::ListEntry, reader::SettingsReader};
 
 /// The key of the list of tokens.
 pub(super) const KEY: &str = "tokens";
 
-/// Reads the list of tokens. While the process runs, the list is read again from the file that it comes from.
+/// Reads the list of tokens. While the process runs, the list is read again from the files that it comes from. Mistakes
+/// in other settings of the configuration file do not matter then.
 pub(super) fn read(reader: &mut SettingsReader<'_>) -> TokenSettings {
     let list = list(reader);
-    let reread = reader.file_of(KEY).map(|path| {
-        let path = path.to_owned();
-        Arc::new(move || Ok(of_file(&path)?)) as RereadTokens
+    let reread = reader.reread(KEY).map(|reread| {
+        Arc::new(move || {
+            let layers = reread()?;
+            let mut reader = SettingsReader::new(&layers);
+            let (tokens, problems) = (self::list(&mut reader), reader.into_problems());
+            if problems.is_empty() { Ok(tokens) } else { Err(InvalidConfig(problems).into()) }
+        }) as RereadTokens
     });
     TokenSettings { list, reread }
-}
-
-/// Reads the list of tokens in a configuration file. Mistakes in other settings of the file do not matter.
-fn of_file(path: &Path) -> Result<Vec<TokenEntry>, InvalidConfig> {
-    let mut layers = Layers::defaults();
-    let table = layers.add_file(path);
-    let mut reader = SettingsReader::new(&layers);
-    let tokens = list(&mut reader);
-    let problems = reader.into_problems();
-    match table {
-        _ if !problems.is_empty() => Err(InvalidConfig(problems)),
-        false => Err(InvalidConfig(layers.problems().to_vec())),
-        true => Ok(tokens),
-    }
 }
 
 fn list(reader: &mut SettingsReader<'_>) -> Vec<TokenEntry> {
