@@ -50,6 +50,30 @@ fn config_prints_what_is_in_effect_and_where_it_came_from() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_command_works_with_the_urls_of_its_stores_in_files() {
+    let fixture = Fixture::open().await;
+    fixture.redis_says(&["ACL", "SETUSER", "app", "on", ">hunter2", "~*", "&*", "+@all"]).await;
+    let dir = tempfile::TempDir::new().expect("a folder");
+    let [redis, mysql] = ["redis-url", "mysql-url"].map(|name| dir.path().join(name).display().to_string());
+    let url = fixture.redis.url().replace("redis://", "redis://app:hunter2@");
+    std::fs::write(&redis, format!("{url}\n")).expect("it is written");
+    std::fs::write(&mysql, format!("{}\n", fixture.mysql.url())).expect("it is written");
+    let program = Program::with_flags(&["--set", &format!("mysql.url_file={mysql}")]);
+    let variables = [("TIDEGATE_REDIS_URL_FILE", redis.as_str())];
+    let load = ["voucher", "load", "--voucher", "7", "--stock", "5"];
+    program.run_with(&load, &variables).expect(0);
+    assert!(fixture.redis_says(&["GET", "seckill:stock:7"]).await.as_str().is_some_and(|left| left == "5"));
+    let config = program.run_with(&["config"], &variables).expect(0).stdout;
+    assert!(config.contains(&format!("# variable TIDEGATE_REDIS_URL_FILE ({redis})")), "{config}");
+    assert!(config.contains("redis://app:***@") && !config.contains("hunter2"), "{config}");
+
+    std::fs::remove_file(&mysql).expect("it is there");
+    let run = program.run_with(&load, &variables).expect(2);
+    let problem = format!("flag --set: mysql.url_file = {mysql:?} cannot be read: No such file or directory");
+    assert!(run.stderr.contains(&problem), "{run:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn no_password_reaches_the_log_however_much_is_logged() {
     let server = RedisServer::start().unwrap();
     let client = redis(&server.url()).await;
