@@ -1,6 +1,8 @@
 //! Tests of campaigns: regions with stocks of their own, under common limits.
 
 use fred::interfaces::{ClientLike, HashesInterface, KeysInterface};
+use jiff::Timestamp;
+use serde_json::Value;
 
 use crate::{
     fixture::{Fixture, until},
@@ -205,5 +207,53 @@ async fn orders_are_counted_by_day_beside_the_ids_that_were_given_out() {
     assert!(hours["counts"][0]["ids"].is_null(), "{hours}");
     assert!(program.run("order count").expect(0).stdout.contains("without an order"));
     program.run("order count --days 0").expect(2);
+    assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn days_and_hours_of_counted_orders_begin_at_an_offset_from_utc() {
+    let fixture = Fixture::open().await;
+    let program = operator(&fixture);
+    program.run("voucher load --voucher 7 --stock 9").expect(0);
+    let worker = fixture.worker("w").start();
+    let now_s = Timestamp::now().as_second();
+    // Midnight is half an hour away or more, so the day does not end during the test.
+    let (offset, offset_s) = if now_s / 3600 % 2 == 0 { ("+06:30", 23_400) } else { ("+05:30", 19_800) };
+    let midnight_s = (now_s + offset_s) / 86_400 * 86_400 - offset_s;
+    let id = |second: i64| ((second - 1_640_995_200) << 32) + 1;
+    fixture.add_order(id(midnight_s - 1), 1, 7).await;
+    fixture.add_order(id(midnight_s), 2, 7).await;
+    fixture.settled().await;
+    fixture.add_order(id(midnight_s + 1), 2, 7).await;
+    fixture.settled().await;
+
+    let counts = |args: &str| {
+        let report = program.run(&format!("order count --json --utc-offset {args}")).expect(0).json();
+        let rows = report["counts"].as_array().expect("a list").clone();
+        rows.iter().for_each(|row| assert!(row["ids"].is_null() && row["without_order"].is_null(), "{row}"));
+        let numbers =
+            |row: &Value| ["from_ms", "orders", "refused"].map(|name| row[name].as_i64().expect(name));
+        (report["offset_s"].as_i64(), rows.iter().map(numbers).collect::<Vec<_>>())
+    };
+    let [yesterday, today] = [midnight_s - 86_400, midnight_s].map(|second| second * 1000);
+    let two_days = vec![[yesterday, 1, 0], [today, 1, 1]];
+    assert_eq!(counts(&format!("{offset} --days 2")), (Some(offset_s), two_days));
+    assert_eq!(counts(&format!("{offset} --days 1")), (Some(offset_s), vec![[today, 1, 1]]));
+    let hours = vec![[today - 3_600_000, 1, 0], [today, 1, 1]];
+    assert_eq!(counts(&format!("{offset} --by hour --voucher 7")), (Some(offset_s), hours));
+    // In UTC and here, the three orders are of one day. No id can be from the first of so many days.
+    for (other, other_s) in [("+00:00", 0), ("-03:30", -12_600)] {
+        let day = (midnight_s + other_s) / 86_400 * 86_400 - other_s;
+        assert_eq!(counts(&format!("{other} --days 3660")), (Some(other_s), vec![[day * 1000, 2, 1]]));
+    }
+
+    let text = program.run(&format!("order count --utc-offset {offset}")).expect(0).stdout;
+    assert!(text.contains(&format!("from (UTC{offset})")), "{text}");
+    assert!(text.contains(&format!("T00:00:00{offset}")), "{text}");
+    assert!(program.run("order count").expect(0).stdout.contains("from (UTC) "));
+    for wrong in ["8", "+14:30", "-15:00"] {
+        let refused = program.run(&format!("order count --utc-offset {wrong}")).expect(2);
+        assert!(refused.stderr.contains("the offset must look like +08:00, -03:30 or 00:00"), "{refused:?}");
+    }
     assert!(worker.stop().await.success());
 }

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use tidegate_orders::{
     Records, VoucherId,
-    order_id::{EPOCH_SECONDS, day_text, ids_of},
+    order_id::{EPOCH_SECONDS, day_text, ids_between},
 };
 
 use crate::Stores;
@@ -19,9 +19,9 @@ const SECONDS_OF_A_DAY: i64 = 86_400;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CountBy {
-    /// One row for each day in UTC.
+    /// One row for each day.
     Day,
-    /// One row for each hour in UTC.
+    /// One row for each hour.
     Hour,
 }
 
@@ -43,6 +43,8 @@ pub struct CountRequest {
     pub voucher: Option<VoucherId>,
     /// The number of days to count, including today; at least 1.
     pub days: u16,
+    /// The offset from UTC at which days and hours begin, in seconds, positive east of Greenwich.
+    pub offset_s: i32,
 }
 
 /// The number of orders in one day or one hour, by the times in the order ids.
@@ -58,8 +60,8 @@ pub struct OrdersOf {
     pub live: i64,
     /// The number of orders that MySQL refused.
     pub refused: i64,
-    /// The number of order ids that Redis has allocated on this day. None: there is no counter for this day, or the
-    /// request asks for hours or for one voucher.
+    /// The number of order ids that Redis has allocated on this day. None: Redis has no counter for this day, because
+    /// it counts by days in UTC, or the request asks for hours or for one voucher.
     pub ids: Option<i64>,
     /// The number of allocated ids for which MySQL has neither an order nor a refusal. None: this number is unknown,
     /// for example because the counter in Redis is too low.
@@ -76,6 +78,8 @@ pub struct OrderCountReport {
     pub by: CountBy,
     /// The voucher whose orders are counted; None: all vouchers.
     pub voucher: Option<VoucherId>,
+    /// The offset from UTC at which days and hours begin, in seconds, positive east of Greenwich.
+    pub offset_s: i32,
     /// The counts of each day or hour that has an order or an order id, oldest first.
     pub counts: Vec<OrdersOf>,
 }
@@ -86,28 +90,27 @@ pub struct OrderCountReport {
 /// If a store does not answer.
 pub async fn count(stores: &Stores, request: CountRequest) -> anyhow::Result<OrderCountReport> {
     let (redis, mysql) = stores.both().await?;
-    let CountRequest { by, voucher, days } = request;
-    let today = Timestamp::now().as_second().div_euclid(SECONDS_OF_A_DAY);
-    let days: Vec<i64> = (today + 1 - i64::from(days.max(1))..=today).collect();
+    let CountRequest { by, voucher, days, offset_s } = request;
+    let offset = i64::from(offset_s);
+    let before = (Timestamp::now().as_second() + offset).div_euclid(SECONDS_OF_A_DAY) + 1;
+    let first = before - i64::from(days.max(1));
     let mut counts: BTreeMap<i64, OrdersOf> = BTreeMap::new();
     let records = Records::new(mysql, redis.keys().partition());
-    let found = match days.first().and_then(|first| ids_of(*first)).zip(ids_of(today)) {
-        Some((first, last)) => {
-            let ids = *first.start()..=*last.end();
-            records.counts().by_time(voucher, ids, (EPOCH_SECONDS, by.seconds())).await
-        }
+    let found = match ids_between(first * SECONDS_OF_A_DAY - offset, before * SECONDS_OF_A_DAY - offset) {
+        Some(ids) => records.counts().by_time(voucher, ids, (EPOCH_SECONDS + offset, by.seconds())).await,
         None => Ok(Vec::new()),
     };
     for count in found.context("Failed to count orders in MySQL")? {
-        let of = counts.entry(count.from_s).or_default();
+        let of = counts.entry(count.from_s - offset).or_default();
         of.orders += count.orders;
         of.units += count.units;
         of.live += count.live;
         of.refused += count.refused;
     }
-    if by == CountBy::Day && voucher.is_none() {
+    // Redis counts ids by day in UTC.
+    if by == CountBy::Day && voucher.is_none() && offset_s == 0 {
         let keys = redis.keys();
-        for day in days {
+        for day in first..before {
             let given: Option<i64> = redis
                 .pool()
                 .get(keys.order_id(&day_text(day)))
@@ -123,5 +126,5 @@ pub async fn count(stores: &Stores, request: CountRequest) -> anyhow::Result<Ord
         }
     }
     let counts = counts.into_iter().map(|(second, of)| OrdersOf { from_ms: second * 1000, ..of }).collect();
-    Ok(OrderCountReport { by, voucher, counts })
+    Ok(OrderCountReport { by, voucher, offset_s, counts })
 }

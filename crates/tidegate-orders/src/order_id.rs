@@ -102,10 +102,17 @@ pub const fn day_of(id: OrderId) -> i64 {
 /// have this day.
 #[must_use]
 pub fn ids_of(day: i64) -> Option<RangeInclusive<i64>> {
-    let first = day.checked_mul(SECONDS_OF_A_DAY)?.checked_sub(EPOCH_SECONDS)?;
-    let last = first + SECONDS_OF_A_DAY - 1;
-    (first >= 0 && last <= MAX_SECONDS)
-        .then_some((first << SEQUENCE_BITS)..=((last << SEQUENCE_BITS) | MAX_SEQUENCE))
+    let from_s = day.saturating_mul(SECONDS_OF_A_DAY);
+    ids_between(from_s, from_s.saturating_add(SECONDS_OF_A_DAY))
+}
+
+/// The range of order ids that can be made from the Unix second `from_s` on, and before the Unix second `before_s`.
+/// `None` if no order id can have such a time.
+#[must_use]
+pub fn ids_between(from_s: i64, before_s: i64) -> Option<RangeInclusive<i64>> {
+    let first = from_s.saturating_sub(EPOCH_SECONDS).max(0);
+    let last = before_s.saturating_sub(EPOCH_SECONDS + 1).min(MAX_SECONDS);
+    (first <= last).then_some((first << SEQUENCE_BITS)..=((last << SEQUENCE_BITS) | MAX_SEQUENCE))
 }
 
 /// Allocates order ids in blocks from the day's counter in Redis, so that most ids need no round trip.
@@ -263,7 +270,13 @@ mod tests {
     fn ids_of_a_day_are_told_by_their_seconds() {
         let day = EPOCH_SECONDS / SECONDS_OF_A_DAY;
         assert_eq!(ids_of(day).unwrap(), 0..=(SECONDS_OF_A_DAY << SEQUENCE_BITS) - 1);
-        assert_eq!(ids_of(day - 1), None);
+        for none in [day - 1, i64::MIN, i64::MAX] {
+            assert_eq!(ids_of(none), None);
+        }
+        // A range that begins before all ids, or ends after all ids, has the ids in between.
+        assert_eq!(ids_between(0, EPOCH_SECONDS + 1).unwrap(), 0..=MAX_SEQUENCE);
+        assert_eq!(ids_between(EPOCH_SECONDS + MAX_SECONDS, i64::MAX).unwrap().end(), &i64::MAX);
+        assert_eq!(ids_between(EPOCH_SECONDS + 9, EPOCH_SECONDS + 9), None);
         for (seconds, later) in [(1, 0), (SECONDS_OF_A_DAY - 1, 0), (SECONDS_OF_A_DAY, 1)] {
             assert_eq!(day_of(compose(seconds, 7).unwrap()), day + later);
         }

@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
-use jiff::{Span, SpanRelativeTo, Timestamp, civil::DateTime, tz::TimeZone};
+use jiff::{
+    Span, SpanRelativeTo, Timestamp,
+    civil::DateTime,
+    tz::{Offset, TimeZone},
+};
 use tidegate_orders::records::vouchers::LATEST_MS;
 use tidegate_stream::EntryId;
 
@@ -23,6 +27,45 @@ pub fn utc(ms: i64) -> String {
 pub fn utc_whole(ms: i64) -> String {
     let moment = Timestamp::from_millisecond(ms);
     moment.map_or_else(|_| ms.to_string(), |moment| moment.strftime("%Y-%m-%dT%H:%M:%S%.fZ").to_string())
+}
+
+/// Formats Unix milliseconds like [`utc_whole`], at an offset from UTC in seconds: `2026-11-20T18:00:00+08:00`.
+pub fn whole_at(ms: i64, offset_s: i32) -> String {
+    match (Timestamp::from_millisecond(ms), Offset::from_seconds(offset_s)) {
+        (Ok(moment), Ok(offset)) if offset_s != 0 => moment.display_with_offset(offset).to_string(),
+        _ => utc_whole(ms),
+    }
+}
+
+/// The text of an offset from UTC in seconds, such as `UTC+08:00`.
+pub fn utc_offset_text(offset_s: i32) -> String {
+    let (sign, minutes) = (if offset_s < 0 { '-' } else { '+' }, offset_s.unsigned_abs() / 60);
+    format!("UTC{sign}{:02}:{:02}", minutes / 60, minutes % 60)
+}
+
+/// Parses an offset from UTC, such as `+08:00`, and returns its seconds, positive east of Greenwich. Flags with such a value
+/// need `allow_hyphen_values`.
+///
+/// # Errors
+/// When the text is none, or the offset is more than 14 hours.
+pub fn parse_utc_offset(text: &str) -> Result<i32, String> {
+    let wrong = || "the offset must look like +08:00, -03:30 or 00:00, up to 14 hours".to_owned();
+    let (sign, rest) = match text.split_at_checked(1) {
+        Some(("+", rest)) => (1, rest),
+        Some(("-", rest)) => (-1, rest),
+        _ => (1, text),
+    };
+    let (hours, minutes) = rest.split_once(':').ok_or_else(wrong)?;
+    let number = |text: &str, most: i32| {
+        let is_short = text.len() == 2 && text.bytes().all(|digit| digit.is_ascii_digit());
+        text.parse::<i32>().ok().filter(|number| is_short && *number <= most)
+    };
+    match (number(hours, 14), number(minutes, 59)) {
+        (Some(hours), Some(minutes)) if hours < 14 || minutes == 0 => {
+            Ok(sign * (hours * 3600 + minutes * 60))
+        }
+        _ => Err(wrong()),
+    }
 }
 
 /// Parses a time: RFC 3339, a local date with or without a time of day, Unix milliseconds, or `now`.
@@ -199,6 +242,20 @@ mod tests {
         let local: DateTime = "2026-11-20 10:00".parse().unwrap();
         let local = local.to_zoned(TimeZone::system()).unwrap().timestamp();
         assert_eq!(parse("2026-11-20 10:00").unwrap(), local);
+    }
+
+    #[test]
+    fn an_offset_from_utc_is_read_and_shown_as_people_write_it() {
+        assert_eq!(whole_at(1_795_168_800_000, 28_800), "2026-11-20T18:00:00+08:00");
+        assert_eq!(whole_at(1_795_168_800_005, -12_600), "2026-11-20T06:30:00.005-03:30");
+        assert_eq!(whole_at(1_795_168_800_000, 0), "2026-11-20T10:00:00Z");
+        for (text, offset_s) in [("+08:00", 28_800), ("-03:30", -12_600), ("00:00", 0), ("14:00", 50_400)] {
+            assert_eq!(parse_utc_offset(text), Ok(offset_s), "{text}");
+        }
+        assert_eq!((utc_offset_text(-12_600), utc_offset_text(0)), ("UTC-03:30".into(), "UTC+00:00".into()));
+        for wrong in ["", "8", "+8:00", "15:00", "14:30", "-14:30", "+08:60", "+-1:00", "ü"] {
+            assert!(parse_utc_offset(wrong).unwrap_err().contains("+08:00"), "{wrong}");
+        }
     }
 
     #[test]

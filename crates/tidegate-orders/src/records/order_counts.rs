@@ -28,8 +28,9 @@ pub struct OrderCounting<'a>(pub(super) Records<'a>);
 
 impl OrderCounting<'_> {
     /// Counts the orders of the partition, or of one voucher, with ids in a range. The counts are for time spans of
-    /// `seconds` seconds. `epoch_s` is the Unix second at which the time in order ids begins. A time span has one item
-    /// for its orders with a row, and another item for its refused orders.
+    /// `seconds` seconds. `epoch_s` is the Unix second at which the time in order ids begins. If the caller adds an
+    /// offset from UTC, days and hours begin at this offset, and their `from_s` contains the offset. A time span has one
+    /// item for its orders with a row, and another item for its refused orders.
     ///
     /// # Errors
     /// Fails if MySQL does not answer or the tables are not ready.

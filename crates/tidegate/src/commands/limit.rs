@@ -11,7 +11,10 @@ use tidegate_operations::{
 };
 use tidegate_orders::{CampaignId, VoucherId, limits::LimitOwner};
 
-use crate::operator::{PlanText, ReportText};
+use crate::{
+    operator::{PlanText, ReportText},
+    times::utc_offset_text,
+};
 
 /// The arguments that say whose limits are meant: a voucher or a campaign.
 #[derive(Args, Clone, Copy, Debug)]
@@ -64,15 +67,10 @@ fn rule_text(rule: &ShownRule) -> String {
     let period = match rule.window.as_str() {
         "order" => "an order".to_owned(),
         "sale" => "in the sale".to_owned(),
-        "day" | "month" => format!("a {} ({})", rule.window, offset_text(rule.offset_s)),
+        "day" | "month" => format!("a {} ({})", rule.window, utc_offset_text(rule.offset_s)),
         seconds => format!("in {seconds} s"),
     };
     format!("{name}: at most {most} {period} {by}")
-}
-
-fn offset_text(offset_s: i32) -> String {
-    let (sign, minutes) = (if offset_s < 0 { '-' } else { '+' }, offset_s.unsigned_abs() / 60);
-    format!("UTC{sign}{:02}:{:02}", minutes / 60, minutes % 60)
 }
 
 /// The text of several limits, each in its own line after a line break.

@@ -55,7 +55,7 @@ pub struct LimitSetArgs {
     #[arg(long, value_name = "WINDOW", value_parser = parse_window, required_unless_present = "rate", conflicts_with = "rate")]
     window: Option<Window>,
     /// The offset from UTC at which days and months begin
-    #[arg(long, value_name = "HH:MM", value_parser = parse_offset, allow_hyphen_values = true)]
+    #[arg(long, value_name = "HH:MM", value_parser = times::parse_utc_offset, allow_hyphen_values = true)]
     utc_offset: Option<i32>,
     /// The most orders in the time window
     #[arg(long, value_name = "ORDERS", value_parser = parse_most, conflicts_with = "rate")]
@@ -142,26 +142,6 @@ fn parse_window(text: &str) -> Result<Window, String> {
     })
 }
 
-fn parse_offset(text: &str) -> Result<i32, String> {
-    let wrong = || "the offset must look like +08:00, -03:30 or 00:00, up to 14 hours".to_owned();
-    let (sign, rest) = match text.split_at_checked(1) {
-        Some(("+", rest)) => (1, rest),
-        Some(("-", rest)) => (-1, rest),
-        _ => (1, text),
-    };
-    let (hours, minutes) = rest.split_once(':').ok_or_else(wrong)?;
-    let number = |text: &str, most: i32| {
-        let is_short = text.len() == 2 && text.bytes().all(|digit| digit.is_ascii_digit());
-        text.parse::<i32>().ok().filter(|number| is_short && *number <= most)
-    };
-    match (number(hours, 14), number(minutes, 59)) {
-        (Some(hours), Some(minutes)) if hours < 14 || minutes == 0 => {
-            Ok(sign * (hours * 3600 + minutes * 60))
-        }
-        _ => Err(wrong()),
-    }
-}
-
 /// A rate of admissions, and the text that the user typed for it.
 #[derive(Clone, Debug)]
 struct TypedRate {
@@ -186,16 +166,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn windows_offsets_and_rates_are_read_as_people_write_them() {
+    fn windows_and_rates_are_read_as_people_write_them() {
         assert_eq!(parse_window("10m"), Ok(Window::Seconds(NonZeroU32::new(600).unwrap())));
         for wrong in ["", "week", "0s", "500ms", "400d"] {
             assert!(parse_window(wrong).is_err(), "{wrong}");
-        }
-        for (text, offset_s) in [("+08:00", 28_800), ("-03:30", -12_600), ("00:00", 0), ("14:00", 50_400)] {
-            assert_eq!(parse_offset(text), Ok(offset_s), "{text}");
-        }
-        for wrong in ["", "8", "+8:00", "15:00", "14:30", "+08:60", "+-1:00", "ü"] {
-            assert!(parse_offset(wrong).is_err(), "{wrong}");
         }
         for (text, period_us) in [("5/1s", 200_000), ("100/1m", 600_000), ("1/1h", 3_600_000_000)] {
             assert_eq!(parse_rate(text).map(|rate| rate.period_us.get()), Ok(period_us), "{text}");
