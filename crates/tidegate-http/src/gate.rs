@@ -70,6 +70,7 @@ use self::{
     accepting::Accepting,
     caller::Caller,
     client_stream::{ClientStream, ConnectionWatch},
+    counters::GateCounters,
     following::{Following, SharedParts},
     pages::GatePages,
     refusals::Refusals,
@@ -160,7 +161,7 @@ impl HttpGate {
         let listener = listen_on(address).with_context(|| {
             format!("Failed to listen on {address}; check gate.listen / TIDEGATE_GATE_LISTEN")
         })?;
-        let places = Arc::new(Semaphore::new(open_files::connections_that_fit(settings.connections)));
+        let most_connections = open_files::connections_that_fit(settings.connections);
         let closing = CancellationToken::new();
         let address = listener.local_addr().unwrap_or(address);
         let refusals = Refusals::default();
@@ -173,7 +174,9 @@ impl HttpGate {
         };
         let following = Arc::new(Following::begin(system, name(address), shared)?);
         let access = (settings.clone(), Arc::clone(tokens));
-        let pages = Arc::new(GatePages::new(Arc::clone(&following), refusals, access, stop.clone()));
+        let counters = GateCounters::new(most_connections, tls.clone());
+        let pages = GatePages::new(Arc::clone(&following), refusals, access, counters, stop.clone());
+        let (pages, places) = (Arc::new(pages), Arc::new(Semaphore::new(most_connections)));
         tracing::info!(%address, "gate listens");
         let server = HttpServer { pages, tls, places, stop, closing, graceful: GracefulShutdown::new() };
         Ok(Self { server, following, door: Accepting::on(listener), leave_for: settings.leave_for })

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
     process::Command,
     sync::Arc,
-    time::Duration,
+    time::{Duration, UNIX_EPOCH},
 };
 
 use anyhow::Context;
@@ -218,18 +218,20 @@ async fn a_file_that_cannot_be_used_is_told_at_the_start_with_its_setting_and_sh
     }
 }
 
+/// Runs openssl with these words and files: each `FILE` is the next file.
+fn openssl(line: &str, files: &[&Path]) {
+    let mut files = files.iter();
+    let words = line.split(' ').map(|word| match word {
+        "FILE" => files.next().expect("a file").as_os_str().to_owned(),
+        word => word.into(),
+    });
+    let run = Command::new("openssl").args(words).output().expect("openssl is there");
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+}
+
 /// A certificate of version 1, which names neither a use nor a server. `openssl` creates it without extensions.
 fn of_version_1(folder: &Path) -> (PathBuf, PathBuf) {
     let [key, request, certificate] = ["v1.key", "v1.csr", "v1.pem"].map(|name| folder.join(name));
-    let openssl = |line: &str, files: &[&Path]| {
-        let mut files = files.iter();
-        let words = line.split(' ').map(|word| match word {
-            "FILE" => files.next().expect("a file").as_os_str().to_owned(),
-            word => word.into(),
-        });
-        let run = Command::new("openssl").args(words).output().expect("openssl is there");
-        assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
-    };
     openssl("ecparam -name prime256v1 -genkey -noout -out FILE", &[&key]);
     openssl("req -new -key FILE -subj /CN=localhost -out FILE", &[&key, &request]);
     openssl("x509 -req -in FILE -key FILE -days 2 -out FILE", &[&request, &key, &certificate]);
@@ -267,4 +269,34 @@ async fn a_certificate_of_version_1_is_refused_and_the_log_says_why() {
     let args = ["gate", "--set", "gate.listen=127.0.0.1:0", "--set", &certificate, "--set", &key];
     let run = operator(&fixture).run_with(&args, &[]).expect(3);
     assert!(run.all().contains("gate.tls_cert") && run.all().contains("version 1"), "{run:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_metrics_show_when_the_first_certificate_of_the_file_expires() {
+    const DAY: f64 = 86_400.0;
+    let (fixture, own) = (Fixture::bare().await, Certificates::make().unwrap());
+    let folder = tempfile::tempdir().expect("a folder");
+    let [soon, key] = ["soon.pem", "soon.key"].map(|name| folder.path().join(name));
+    let line = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN=a -days 10 -out FILE -keyout FILE";
+    openssl(line, &[&soon, &key]);
+    // The certificate of the gate is valid for thousands of years, and the intermediate certificate for ten days.
+    let [late, soon] = [own.server(), soon].map(|path| fs::read_to_string(path).expect("a certificate"));
+    fs::write(own.server(), format!("{late}{soon}")).expect("written");
+    let gate = plan(&fixture, &own).start_as("gate");
+    let trusting = client(&own, None);
+    let address = ready(&gate, &trusting).await;
+    let days = async || {
+        let page = ask_tls(&trusting, address, "/metrics").await.expect("an answer").text;
+        let mut values = page.lines().filter_map(|line| {
+            line.strip_prefix("tidegate_gate_certificate_not_after_timestamp_seconds ")?.parse::<f64>().ok()
+        });
+        let seconds = values.next().expect("a value");
+        (seconds - UNIX_EPOCH.elapsed().expect("a time").as_secs_f64()) / DAY
+    };
+    assert!((9.9..=10.0).contains(&days().await), "{}", days().await);
+    fs::write(own.server(), late).expect("written");
+    gate.signal(Signal::SIGHUP);
+    gate.says("has read its certificates again").await;
+    assert!(days().await > 365.0 * 1000.0, "{}", days().await);
+    assert!(gate.stop().await.success());
 }

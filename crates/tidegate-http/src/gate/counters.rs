@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     sync::{
-        Mutex, PoisonError,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
@@ -12,7 +12,10 @@ use std::{
 use serde_json::Value;
 use tidegate_stream::Histogram;
 
-use super::problem::{AdmissionAttempt, Admitted, Problem, ProblemKind};
+use super::{
+    problem::{AdmissionAttempt, Admitted, Problem, ProblemKind},
+    tls::Tls,
+};
 use crate::metrics::{
     catalog,
     families::{Families, number},
@@ -24,7 +27,8 @@ const MOST_LIMITS: usize = 100;
 const OTHER: &str = "other";
 
 /// The counters of a gate: the numbers of order requests by outcome and by limit, the durations of these requests, and
-/// the number of open connections.
+/// the number of open connections. With the counters, `/metrics` shows the limit of connections and the end of the
+/// certificate.
 #[derive(Debug)]
 pub struct GateCounters {
     admitted: [AtomicU64; AdmissionAttempt::ALL.len()],
@@ -33,23 +37,26 @@ pub struct GateCounters {
     events: (AtomicU64, [AtomicU64; ProblemKind::ALL.len()]),
     by_limit: Mutex<BTreeMap<String, u64>>,
     connections: AtomicU64,
+    most_connections: usize,
+    tls: Option<Arc<Tls>>,
     times: Histogram,
 }
 
-impl Default for GateCounters {
-    fn default() -> Self {
+impl GateCounters {
+    /// Creates the counters of a gate that serves at most this many connections at the same time.
+    pub fn new(most_connections: usize, tls: Option<Arc<Tls>>) -> Self {
         Self {
             admitted: [const { AtomicU64::new(0) }; _],
             problems: [const { AtomicU64::new(0) }; _],
             events: (AtomicU64::new(0), [const { AtomicU64::new(0) }; _]),
             by_limit: Mutex::default(),
             connections: AtomicU64::new(0),
+            most_connections,
+            tls,
             times: Histogram::of_times(),
         }
     }
-}
 
-impl GateCounters {
     /// Counts a request for an order, with its answer and the time `took` until the answer.
     pub fn answered(&self, answer: &Result<Admitted, Problem>, took: Duration) {
         self.times.add_time(took);
@@ -96,8 +103,7 @@ impl GateCounters {
             .chain(ProblemKind::ALL.iter().map(|kind| kind.slug()));
         let outcomes = words.zip(admitted.into_iter().chain(problems));
         families.each(&catalog::GATE_REQUESTS, outcomes.map(|(word, count)| ([word], number(count))));
-        let refused = counts(&self.events.1);
-        let refused = ProblemKind::ALL.iter().zip(refused).filter(|(_, count)| *count > 0);
+        let refused = ProblemKind::ALL.iter().zip(counts(&self.events.1));
         let accepted = ("accepted", self.events.0.load(Relaxed));
         let events = [accepted].into_iter().chain(refused.map(|(kind, count)| (kind.slug(), count)));
         families.each(&catalog::GATE_EVENTS, events.map(|(word, count)| ([word], number(count))));
@@ -105,6 +111,9 @@ impl GateCounters {
         let by_limit = by_limit.iter().map(|(limit, count)| ([limit.as_str()], number(*count)));
         families.each(&catalog::GATE_LIMIT_REFUSALS, by_limit);
         families.one(&catalog::GATE_CONNECTIONS, number(self.connections.load(Relaxed)));
+        families.one(&catalog::GATE_CONNECTIONS_LIMIT, number(self.most_connections as u64));
+        let not_after = self.tls.as_ref().and_then(|tls| tls.not_after());
+        families.each(&catalog::GATE_CERTIFICATE, not_after.map(|seconds| ([], number(seconds))));
         families.histograms(&catalog::GATE_DURATION, 1e6, [([], self.times.spread())]);
     }
 }
@@ -121,7 +130,7 @@ mod tests {
 
     #[test]
     fn limits_are_told_apart_up_to_a_hundred() {
-        let counters = GateCounters::default();
+        let counters = GateCounters::new(1, None);
         for nth in 0..150 {
             let problem = Problem::from(ProblemKind::OverLimit).with("limit", format!("l{nth}"));
             counters.answered(&Err(problem), Duration::from_millis(1));

@@ -74,10 +74,11 @@ impl GatePages {
         following: Arc<Following>,
         refusals: Refusals,
         (settings, tokens): (GateSettings, Arc<Tokens>),
+        counters: GateCounters,
         stop: CancellationToken,
     ) -> Self {
         let logins = settings.tutorial_login.as_deref().map(Logins::new);
-        let (counters, document) = (GateCounters::default(), openapi::document(&settings.callers).into());
+        let document = openapi::document(&settings.callers).into();
         let (attempts, redis_answers) = (Attempts::new(&settings.attempts), Cached::new(READY_FRESH_FOR));
         let events = EventReports::new(refusals.clone());
         Self {

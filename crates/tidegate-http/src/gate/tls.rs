@@ -13,13 +13,14 @@ use tokio::{
 use tokio_rustls::{
     TlsAcceptor,
     rustls::{
-        self, RootCertStore, ServerConfig,
+        self, CertificateError, RootCertStore, ServerConfig,
+        client::verify_server_cert_signed_by_trust_anchor,
         crypto::ring,
         pki_types::{
-            CertificateDer, PrivateKeyDer,
+            CertificateDer, PrivateKeyDer, UnixTime,
             pem::{self, PemObject},
         },
-        server::{WebPkiClientVerifier, danger::ClientCertVerifier},
+        server::{ParsedCertificate, WebPkiClientVerifier, danger::ClientCertVerifier},
     },
     server::TlsStream,
 };
@@ -37,11 +38,21 @@ const PLAIN: &[u8] =
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 35\r\n\
     Connection: close\r\n\r\nThe gate requires TLS: use https.\r\n";
 
+/// The certificates of the gate, and their private key.
+type OwnCertificate = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+
 /// The TLS configuration for new connections, and the settings with the paths of the certificate files.
 #[derive(Debug)]
 pub struct Tls {
     settings: TlsSettings,
-    shown: watch::Sender<Arc<ServerConfig>>,
+    shown: watch::Sender<Shown>,
+}
+
+/// The TLS configuration for new connections, and the time when its first certificate expires (Unix time in seconds).
+#[derive(Clone, Debug)]
+struct Shown {
+    configuration: Arc<ServerConfig>,
+    not_after: Option<u64>,
 }
 
 impl Tls {
@@ -50,8 +61,13 @@ impl Tls {
     /// # Errors
     /// Fails if a file cannot be used. The error names the setting of the file.
     pub fn load(settings: &TlsSettings) -> anyhow::Result<Self> {
-        let shown = watch::Sender::new(Arc::new(configuration(settings)?));
+        let shown = watch::Sender::new(Shown::read(settings)?);
         Ok(Self { settings: settings.clone(), shown })
+    }
+
+    /// The time when the first of the gate's certificates expires, as Unix time in seconds.
+    pub fn not_after(&self) -> Option<u64> {
+        self.shown.borrow().not_after
     }
 
     /// Starts to listen for the signal SIGHUP, so that the signal does not end the process. The gate reads the
@@ -66,9 +82,9 @@ impl Tls {
     /// Reads the certificate files again at each SIGHUP, without end. Open connections keep their certificates.
     pub async fn follow(&self, mut hangups: Signal) {
         while hangups.recv().await.is_some() {
-            match configuration(&self.settings) {
-                Ok(configuration) => {
-                    self.shown.send_replace(Arc::new(configuration));
+            match Shown::read(&self.settings) {
+                Ok(shown) => {
+                    self.shown.send_replace(shown);
                     tracing::info!("the gate has read its certificates again");
                 }
                 Err(error) => tracing::error!(
@@ -88,7 +104,7 @@ impl Tls {
         client: ClientStream,
         within: Duration,
     ) -> Result<TlsStream<ClientStream>, NoTls> {
-        let acceptor = TlsAcceptor::from(self.shown.borrow().clone());
+        let acceptor = TlsAcceptor::from(Arc::clone(&self.shown.borrow().configuration));
         let accepting = async {
             match speaks_tls(&client).await? {
                 true => acceptor.accept(client).await,
@@ -148,10 +164,44 @@ async fn refuse(mut client: ClientStream) -> io::Result<TlsStream<ClientStream>>
     Err(io::Error::new(io::ErrorKind::InvalidData, "the client does not speak TLS"))
 }
 
-fn configuration(settings: &TlsSettings) -> anyhow::Result<ServerConfig> {
+impl Shown {
+    fn read(settings: &TlsSettings) -> anyhow::Result<Self> {
+        let own = own_certificate(settings)?;
+        let not_after = not_after(&own.0);
+        Ok(Self { configuration: Arc::new(configuration(settings, own)?), not_after })
+    }
+}
+
+fn own_certificate(settings: &TlsSettings) -> anyhow::Result<OwnCertificate> {
     let certificates = certificates(&settings.certificate, "gate.tls_cert")?;
     let key = PrivateKeyDer::from_pem_slice(&read(&settings.key, "gate.tls_key", "a private key")?)
         .map_err(|error| unusable(&settings.key, "gate.tls_key", "a private key", &error))?;
+    Ok((certificates, key))
+}
+
+/// The time when the first of these certificates expires, as Unix time in seconds.
+///
+/// The library names the end of a certificate only when it refuses an expired one. So it checks each certificate at the
+/// end of time; it checks the time before it looks for the authority.
+fn not_after(certificates: &[CertificateDer<'_>]) -> Option<u64> {
+    let end_of_time = UnixTime::since_unix_epoch(Duration::from_secs(u64::MAX));
+    let no_authorities = RootCertStore::empty();
+    let ends = certificates.iter().filter_map(|certificate| {
+        let parsed = ParsedCertificate::try_from(certificate).ok()?;
+        match verify_server_cert_signed_by_trust_anchor(&parsed, &no_authorities, &[], end_of_time, &[]) {
+            Err(rustls::Error::InvalidCertificate(CertificateError::ExpiredContext {
+                not_after, ..
+            })) => Some(not_after.as_secs()),
+            _ => None,
+        }
+    });
+    ends.min()
+}
+
+fn configuration(
+    settings: &TlsSettings,
+    (certificates, key): OwnCertificate,
+) -> anyhow::Result<ServerConfig> {
     let provider = Arc::new(ring::default_provider());
     let builder = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()

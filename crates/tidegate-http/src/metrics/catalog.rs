@@ -197,6 +197,10 @@ catalog! {
         "Requests that a limit or a rate limit refused, by the name of the limit. After 100 names, the label limit is other."
     GATE_CONNECTIONS: Gauge "tidegate_gate_connections" []
         "Open connections of clients to the gate."
+    GATE_CONNECTIONS_LIMIT: Gauge "tidegate_gate_connections_limit" []
+        "The most connections that the gate serves at the same time: gate.connections, or fewer if the limit of open files is too low."
+    GATE_CERTIFICATE: Gauge "tidegate_gate_certificate_not_after_timestamp_seconds" []
+        "The Unix time when the certificate of the gate, or one of its intermediate certificates, expires: the earliest of these times. A gate without TLS has no such metric."
     GATE_DURATION: Histogram "tidegate_gate_request_duration_seconds" []
         "Seconds from the head of a request for an order to the answer of the gate, including the time to receive the body."
     GATE_RESULT_FOLLOWERS: Gauge "tidegate_gate_result_followers" []
