@@ -1,4 +1,4 @@
-//! The HTTP client for the admin pages of the worker on this machine.
+//! The HTTP client for the pages of the worker or the gate on this machine.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -13,33 +13,45 @@ use hyper::{
 };
 use hyper_util::rt::TokioIo;
 use secrecy::{ExposeSecret, SecretString};
-use tokio::net::TcpStream;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+};
 
 use crate::settings::AdminSettings;
 
-/// The largest answer that the client accepts. A worker sends less, but another program may listen on the address.
+/// The largest answer that the client accepts. A server sends less, but another program may listen on the address.
 const ANSWER_BYTES: usize = 1 << 20;
 
 /// The socket address at which the admin pages of a worker with this configuration are served.
 ///
 /// # Errors
 /// Fails with the reason if the configuration names no address to ask.
-pub fn address(admin: &AdminSettings) -> Result<SocketAddr, &'static str> {
-    let mut address = admin
+pub fn address(admin: &AdminSettings) -> Result<SocketAddr, String> {
+    let listen = admin
         .listen
         .ok_or("admin.listen is off, so no command can query the worker: set admin.listen to an address")?;
-    if address.port() == 0 {
-        return Err(
-            "admin.listen has port 0, so the port is unknown: set admin.listen to an address with a fixed port",
-        );
+    address_of(listen, "admin.listen")
+}
+
+/// The socket address at which this machine reaches a server that listens on `listen`. `setting` names this address in
+/// the configuration.
+///
+/// # Errors
+/// Fails with the reason if the port is unknown.
+pub fn address_of(mut listen: SocketAddr, setting: &str) -> Result<SocketAddr, String> {
+    if listen.port() == 0 {
+        return Err(format!(
+            "{setting} has port 0, so the port is unknown: set {setting} to an address with a fixed port"
+        ));
     }
-    if address.ip().is_unspecified() {
-        address.set_ip(match address {
+    if listen.ip().is_unspecified() {
+        listen.set_ip(match listen {
             SocketAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
             SocketAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
         });
     }
-    Ok(address)
+    Ok(listen)
 }
 
 /// Requests an admin page of the worker. All pages but the probes need a token, unless the worker has none.
@@ -51,7 +63,19 @@ pub async fn ask(
     path: &str,
     token: Option<&SecretString>,
 ) -> anyhow::Result<(StatusCode, Bytes)> {
-    let stream = TcpStream::connect(address).await?;
+    ask_on(TcpStream::connect(address).await?, address, path, token).await
+}
+
+/// Requests a page on an open connection of any kind, as [`ask`] does.
+pub(crate) async fn ask_on<S>(
+    stream: S,
+    address: SocketAddr,
+    path: &str,
+    token: Option<&SecretString>,
+) -> anyhow::Result<(StatusCode, Bytes)>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     // This task ends with the answer, or when the caller stops waiting for it.
     tokio::spawn(connection);

@@ -29,6 +29,7 @@ mod openapi;
 mod order_list;
 mod ordering;
 mod pages;
+pub mod probe;
 mod problem;
 mod refusals;
 mod request;

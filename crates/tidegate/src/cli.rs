@@ -130,7 +130,7 @@ pub enum Command {
     Worker(WorkerArgs),
     /// Admit orders over HTTP for applications without a Redis client, until a signal stops the process
     Gate(GateArgs),
-    /// Check whether the worker on this machine or in this container is alive or ready
+    /// Check whether the worker or the gate on this machine or in this container is alive or ready
     Probe(ProbeArgs),
     /// Print the effective configuration, with passwords hidden
     Config(ConfigCommandArgs),

@@ -179,6 +179,18 @@ fn own_certificate(settings: &TlsSettings) -> anyhow::Result<OwnCertificate> {
     Ok((certificates, key))
 }
 
+/// The certificate of the gate, if the gate accepts it also as the certificate of a client.
+///
+/// # Errors
+/// Fails if a file cannot be used. The error names the setting of the file.
+pub fn own_client_certificate(settings: &TlsSettings) -> anyhow::Result<Option<OwnCertificate>> {
+    let own = own_certificate(settings)?;
+    let verifier = verifier(settings.client_authorities.as_deref())?;
+    let (first, others) = own.0.split_first().context("gate.tls_cert holds no certificates")?;
+    let accepted = verifier.verify_client_cert(first, others, UnixTime::now());
+    Ok(accepted.is_ok().then_some(own))
+}
+
 /// The time when the first of these certificates expires, as Unix time in seconds.
 ///
 /// The library names the end of a certificate only when it refuses an expired one. So it checks each certificate at the
