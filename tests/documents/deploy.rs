@@ -33,6 +33,8 @@ use crate::{
 const COMPOSE: &str = "deploy/compose.yaml";
 const FLEET: &str = "deploy/kubernetes/fleet/statefulset.yaml";
 const SIDECAR: &str = "deploy/kubernetes/sidecar/deployment.yaml";
+/// The manifests with pods.
+const PODS: [&str; 3] = [FLEET, SIDECAR, "deploy/kubernetes/fleet/migrate.yaml"];
 const UNIT: &str = "deploy/systemd/tidegate.service";
 /// The address of the book in the alerts.
 const BOOK_URL: &str = "https://tidegate.example/";
@@ -268,12 +270,9 @@ fn every_alert_is_tested_and_leads_to_a_page_of_the_runbook_which_lists_it() {
 }
 
 fn all_containers(tree: &Tree) -> Vec<Container> {
-    let sidecar = containers::of_kubernetes(tree, SIDECAR);
-    let migrate = containers::of_kubernetes(tree, "deploy/kubernetes/fleet/migrate.yaml");
-    let all =
-        [containers::of_compose(tree, COMPOSE), containers::of_kubernetes(tree, FLEET), sidecar, migrate];
-    let all: Vec<Container> = all.into_iter().flatten().collect();
-    assert_eq!(all.len(), 6, "{all:#?}");
+    let of_pods = PODS.into_iter().flat_map(|path| containers::of_kubernetes(tree, path));
+    let all: Vec<Container> = containers::of_compose(tree, COMPOSE).into_iter().chain(of_pods).collect();
+    assert_eq!(all.len(), 7, "{all:#?}");
     all
 }
 
@@ -310,15 +309,13 @@ fn what_containers_are_given_is_what_the_program_takes() {
         for command in &container.commands {
             assert_known(&container.place, command);
         }
-        if !container.is_worker() {
-            continue;
-        }
+        let Some(listen) = container.listen() else { continue };
         let deadline = setting(&settings, "worker.stop_deadline_ms").as_u64().expect("a number");
         assert!(
             container.grace > Duration::from_millis(deadline),
             "{container:?} is killed before its deadline"
         );
-        let listen = setting(&settings, "admin.listen").as_str().expect("an address");
+        let listen = setting(&settings, listen).as_str().expect("an address");
         for port in &container.ports {
             assert!(listen.ends_with(&format!(":{port}")), "{}: {listen} and {port}", container.place);
         }
@@ -329,20 +326,17 @@ fn what_containers_are_given_is_what_the_program_takes() {
 fn whoever_scrapes_asks_the_port_on_which_workers_listen() {
     let tree = Tree::read_all();
     let containers = all_containers(&tree);
-    let of_compose: Vec<&Container> = containers
-        .iter()
-        .filter(|container| container.place.starts_with(COMPOSE) && container.is_worker())
-        .collect();
+    let of_compose = containers.iter().filter(|container| container.place.starts_with(COMPOSE));
     let prometheus = containers::documents(&tree, "deploy/prometheus/prometheus.yml").remove(0);
-    let targets =
-        prometheus["scrape_configs"][0]["static_configs"][0]["targets"].as_sequence().expect("targets");
-    let targets: BTreeSet<String> = targets.iter().map(text).collect();
-    let listening = of_compose.iter().map(|container| {
+    let targets = prometheus["scrape_configs"][0]["static_configs"].as_sequence().expect("targets");
+    let targets = targets.iter().flat_map(|of| containers::words(&of["targets"]).expect("targets"));
+    let listening = of_compose.filter_map(|container| {
         let name = container.place.rsplit(' ').next().expect("a name");
-        assert_eq!(container.env["TIDEGATE_WORKER_NAME"], name);
-        container.env["TIDEGATE_ADMIN_LISTEN"].replace("0.0.0.0", name)
+        assert!(!container.is_worker() || container.env["TIDEGATE_WORKER_NAME"] == name);
+        let variable = format!("TIDEGATE_{}", container.listen()?.to_uppercase().replace('.', "_"));
+        Some(container.env[&variable].replace("0.0.0.0", name))
     });
-    assert_eq!(targets, listening.collect());
+    assert_eq!(targets.collect::<BTreeSet<String>>(), listening.collect());
 
     let fleet = containers::documents(&tree, FLEET).remove(0);
     let port = &fleet["spec"]["template"]["spec"]["containers"][0]["ports"][0];
@@ -534,7 +528,8 @@ fn the_image_is_built_with_a_rust_that_is_new_enough_and_runs_what_exists_as_nob
         let line = line(word);
         serde_json::from_str(&line[line.find('[').expect("a list")..]).expect("a list of words")
     };
-    assert_known("HEALTHCHECK", &exec("HEALTHCHECK"));
+    // `one_health_check_fits_a_worker_a_gate_and_both_in_one_process` tests this command.
+    assert_eq!(exec("HEALTHCHECK"), ["tidegate", "probe", "--any", "livez"]);
     assert_known("CMD", &[exec("ENTRYPOINT"), exec("CMD [\"worker")].concat());
     let user = line("USER ").split([' ', ':']).nth(1).expect("a user").parse::<u32>();
     assert!(user.is_ok_and(|user| user > 0), "Kubernetes' runAsNonRoot wants a number");

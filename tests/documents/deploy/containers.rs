@@ -6,14 +6,17 @@ use yaml_serde::Value;
 
 use crate::tree::Tree;
 
-/// The SHA-256 digest of a token.
-const DIGEST: &str = "2bd806c97f0e00af1a1fc3328fa763a9269723c8db8fac4f93af71db186d6e90";
-
 /// Values for secrets that come from elsewhere, by their variables.
-const SECRETS: [(&str, &str); 3] = [
+const SECRETS: [(&str, &str); 5] = [
     ("TIDEGATE_REDIS_URL", "redis://default:secret@redis:6379/0"),
     ("TIDEGATE_MYSQL_URL", "mysql://tidegate:secret@mysql:3306/hmdp"),
-    ("TIDEGATE_TOKENS", "prometheus:read:2bd806c97f0e00af1a1fc3328fa763a9269723c8db8fac4f93af71db186d6e90"),
+    (
+        "TIDEGATE_TOKENS",
+        "prometheus:read:2bd806c97f0e00af1a1fc3328fa763a9269723c8db8fac4f93af71db186d6e90,\
+         shop:order+event:f52fbd32b2b3b86ff88ef6c490628285f482af15ddcb29541f94bcf526a3f6c7",
+    ),
+    ("PROMETHEUS_TOKEN_SHA256", "2bd806c97f0e00af1a1fc3328fa763a9269723c8db8fac4f93af71db186d6e90"),
+    ("SHOP_TOKEN_SHA256", "f52fbd32b2b3b86ff88ef6c490628285f482af15ddcb29541f94bcf526a3f6c7"),
 ];
 
 /// A container that runs our image.
@@ -33,7 +36,16 @@ pub struct Container {
 
 impl Container {
     pub fn is_worker(&self) -> bool {
-        self.commands[0].get(1).is_some_and(|role| role == "worker")
+        self.commands[0][1] == "worker"
+    }
+
+    /// The setting with the address on which the container listens. None: the container's command ends by itself.
+    pub fn listen(&self) -> Option<&'static str> {
+        match self.commands[0][1].as_str() {
+            "worker" => Some("admin.listen"),
+            "gate" => Some("gate.listen"),
+            _ => None,
+        }
     }
 }
 
@@ -58,12 +70,17 @@ pub fn of_compose(tree: &Tree, path: &str) -> Vec<Container> {
     let container = |(name, service): (Value, Value)| {
         let env = service["environment"].as_mapping().expect("an environment");
         let env = env.iter().map(|(name, value)| (text(name), filled_in(&text(value))));
+        let own = ours_with(words(&service["command"]).unwrap_or(vec!["worker".into()]));
+        // The first word is CMD.
+        let check = words(&service["healthcheck"]["test"]).map(|words| words[1..].to_vec());
+        let ports = words(&service["ports"]).unwrap_or_default();
+        let port = |port: &String| port.rsplit(':').next().expect("a port").parse().expect("a number");
         Container {
             place: format!("{path}: {}", text(&name)),
             env: env.collect(),
-            commands: vec![ours_with(words(&service["command"]).unwrap_or(vec!["worker".into()]))],
+            commands: [own].into_iter().chain(check).collect(),
             grace: seconds(&text(&service["stop_grace_period"])),
-            ports: Vec::new(),
+            ports: ports.iter().map(port).collect(),
             secrets: Vec::new(),
         }
     };
@@ -124,7 +141,7 @@ fn ours_with(args: Vec<String>) -> Vec<String> {
     ["tidegate".to_owned()].into_iter().chain(args).collect()
 }
 
-fn words(value: &Value) -> Option<Vec<String>> {
+pub fn words(value: &Value) -> Option<Vec<String>> {
     Some(value.as_sequence()?.iter().map(text).collect())
 }
 
@@ -148,8 +165,7 @@ fn filled_in(value: &str) -> String {
         filled = format!(
             "{filled}{before}{}",
             match name {
-                "PROMETHEUS_TOKEN_SHA256" => DIGEST.to_owned(),
-                name if name.starts_with("TIDEGATE_") => secret(name),
+                name if name.starts_with("TIDEGATE_") || name.ends_with("_SHA256") => secret(name),
                 _ => "secret".to_owned(),
             }
         );
