@@ -1,6 +1,7 @@
 //! Tests of `deploy/` against the program: metrics, settings, commands, ports, times and pages of the runbook.
 
 mod containers;
+mod gate;
 mod promql;
 mod questions;
 mod redis_users;
@@ -14,17 +15,12 @@ use std::{
 };
 
 use containers::{Container, seconds, text};
-use hyper::Method;
 use promql::Selector;
 use questions::{ALERTS, alerts, expressions, is_of_gate, metric, queries};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
-};
 
 use crate::{
-    browser::{Page, ask, get, until_page},
-    fixture::{Fixture, Worker, until},
+    browser::{get, until_page},
+    fixture::Fixture,
     markdown::Document,
     program::Program,
     tree::Tree,
@@ -33,8 +29,9 @@ use crate::{
 const COMPOSE: &str = "deploy/compose.yaml";
 const FLEET: &str = "deploy/kubernetes/fleet/statefulset.yaml";
 const SIDECAR: &str = "deploy/kubernetes/sidecar/deployment.yaml";
+const GATE: &str = "deploy/kubernetes/gate/deployment.yaml";
 /// The manifests with pods.
-const PODS: [&str; 3] = [FLEET, SIDECAR, "deploy/kubernetes/fleet/migrate.yaml"];
+const PODS: [&str; 4] = [FLEET, SIDECAR, GATE, "deploy/kubernetes/fleet/migrate.yaml"];
 const UNIT: &str = "deploy/systemd/tidegate.service";
 /// The address of the book in the alerts.
 const BOOK_URL: &str = "https://tidegate.example/";
@@ -90,7 +87,7 @@ async fn every_selector_of_alerts_and_dashboard_finds_something_on_the_page_of_a
     until_page(&worker, "/metrics", 200, "tidegate_limit_counters{").await;
     until_page(&worker, "/metrics", 200, "tidegate_webhook_pending{").await;
     let of_worker = get(&worker, "/metrics").await.samples();
-    let of_gate = page_of_gate_that_refused(&gate).await.samples();
+    let of_gate = gate::page_after_refusal(&gate).await.samples();
     for (place, expression) in expressions(&tree) {
         for selector in promql::uses(&expression).selectors {
             let samples = if is_of_gate(&selector.metric) { &of_gate } else { &of_worker };
@@ -116,23 +113,6 @@ fn is_found(selector: &Selector, samples: &BTreeMap<String, f64>) -> bool {
         });
         name == selector.metric && wanted.all(|pair| labels.contains(&pair))
     })
-}
-
-/// The metrics page of a gate after it has refused two units of voucher 1.
-async fn page_of_gate_that_refused(gate: &Worker) -> Page {
-    let address = gate.gate_address().await;
-    let body = r#"{"voucherId":"1","userId":"9","quantity":2}"#;
-    let head = "POST /orders HTTP/1.1\r\nHost: gate\r\nConnection: close\r\nContent-Type: application/json";
-    let request = format!("{head}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
-    until("the limit refuses", || async {
-        let mut stream = TcpStream::connect(address).await.expect("the gate listens");
-        stream.write_all(request.as_bytes()).await.expect("it is read");
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await.expect("it is answered");
-        answer.contains("/problems/over-limit")
-    })
-    .await;
-    ask(Method::GET, address, "/metrics", None).await
 }
 
 fn promtool(args: &[&str], path: &Path) {
@@ -272,7 +252,7 @@ fn every_alert_is_tested_and_leads_to_a_page_of_the_runbook_which_lists_it() {
 fn all_containers(tree: &Tree) -> Vec<Container> {
     let of_pods = PODS.into_iter().flat_map(|path| containers::of_kubernetes(tree, path));
     let all: Vec<Container> = containers::of_compose(tree, COMPOSE).into_iter().chain(of_pods).collect();
-    assert_eq!(all.len(), 7, "{all:#?}");
+    assert_eq!(all.len(), 8, "{all:#?}");
     all
 }
 
@@ -499,12 +479,22 @@ fn files_that_are_mounted_copied_or_listed_exist() {
         assert!(tree.has_path(word), "{word} is copied");
         assert!(ignored.lines().any(|line| line == format!("!{word}")), ".dockerignore hides {word}");
     }
-    for folder in ["fleet", "keda", "cluster"] {
-        let path = format!("deploy/kubernetes/{folder}/kustomization.yaml");
-        let kustomization = containers::documents(&tree, &path).remove(0);
-        for resource in kustomization["resources"].as_sequence().expect("resources").iter().map(text) {
-            let path = Tree::root().join(format!("deploy/kubernetes/{folder}")).join(&resource);
-            assert!(path.exists(), "{resource} is missing");
+    for folder in ["fleet", "keda", "cluster", "gate"] {
+        let folder = format!("deploy/kubernetes/{folder}/");
+        let kustomization = containers::documents(&tree, &format!("{folder}kustomization.yaml")).remove(0);
+        let resources = containers::words(&kustomization["resources"]).expect("resources");
+        for resource in &resources {
+            assert!(Tree::root().join(&folder).join(resource).exists(), "{resource} is missing");
+        }
+        let patches = kustomization["patches"].as_sequence().into_iter().flatten();
+        let patches: Vec<&str> = patches.filter_map(|patch| patch["path"].as_str()).collect();
+        for file in tree.paths_of(".yaml").filter_map(|path| path.strip_prefix(&*folder)) {
+            let is_listed = resources.iter().any(|it| it == file) || patches.contains(&file);
+            // migrate.yaml is applied by itself, before the others.
+            assert!(
+                is_listed || ["kustomization.yaml", "migrate.yaml"].contains(&file),
+                "{folder}{file} is in no list"
+            );
         }
     }
 }
