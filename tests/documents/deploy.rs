@@ -87,7 +87,8 @@ async fn every_selector_of_alerts_and_dashboard_finds_something_on_the_page_of_a
     until_page(&worker, "/metrics", 200, "tidegate_limit_counters{").await;
     until_page(&worker, "/metrics", 200, "tidegate_webhook_pending{").await;
     let of_worker = get(&worker, "/metrics").await.samples();
-    let of_gate = gate::page_after_refusal(&gate).await.samples();
+    let mut of_gate = gate::page_after_refusal(&gate).await.samples();
+    of_gate.extend(gate::page_over_tls(&fixture).await.samples());
     for (place, expression) in expressions(&tree) {
         for selector in promql::uses(&expression).selectors {
             let samples = if is_of_gate(&selector.metric) { &of_gate } else { &of_worker };
@@ -103,16 +104,29 @@ async fn every_selector_of_alerts_and_dashboard_finds_something_on_the_page_of_a
     assert!(worker.stop().await.success() && gate.stop().await.success());
 }
 
+/// Whether the page has a series for the selector, and for each of its alternatives (`=~"one|other"`).
 fn is_found(selector: &Selector, samples: &BTreeMap<String, f64>) -> bool {
-    samples.keys().any(|sample| {
-        let (name, labels) = sample.split_once('{').unwrap_or((sample, ""));
-        let of_page = selector.matchers.iter().filter(|(label, ..)| !OF_PROMETHEUS.contains(&label.as_str()));
-        let mut wanted = of_page.map(|(label, operator, value)| {
-            assert_eq!(operator, "=", "{selector:?}");
-            format!("{label}=\"{value}\"")
-        });
-        name == selector.metric && wanted.all(|pair| labels.contains(&pair))
-    })
+    let is_there = |matchers: &[(String, &str)]| {
+        samples.keys().any(|sample| {
+            let (name, labels) = sample.split_once('{').unwrap_or((sample, ""));
+            let has = |(label, value): &(String, &str)| labels.contains(&format!("{label}=\"{value}\""));
+            name == selector.metric && matchers.iter().all(has)
+        })
+    };
+    let of_page = selector.matchers.iter().filter(|(label, ..)| !OF_PROMETHEUS.contains(&label.as_str()));
+    let mut alternatives = vec![Vec::new()];
+    for (label, operator, value) in of_page {
+        assert!(["=", "=~"].contains(&operator.as_str()), "{selector:?}");
+        let values: Vec<&str> = if operator == "=" { vec![value] } else { value.split('|').collect() };
+        let with = |matchers: &Vec<_>| {
+            values
+                .iter()
+                .map(|value| [&matchers[..], &[(label.clone(), *value)]].concat())
+                .collect::<Vec<_>>()
+        };
+        alternatives = alternatives.iter().flat_map(with).collect();
+    }
+    alternatives.iter().all(|matchers| is_there(matchers))
 }
 
 fn promtool(args: &[&str], path: &Path) {

@@ -1,9 +1,10 @@
 //! Tests of the gate in `deploy/`: its manifests fit each other, its pages have what alerts ask for, and processes have no
 //! more rights than they need.
 
-use std::process::Command;
+use std::{collections::BTreeSet, process::Command};
 
 use hyper::Method;
+use tidegate_lab::Certificates;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -13,11 +14,13 @@ use yaml_serde::Value;
 use super::{
     COMPOSE, FLEET, GATE, PODS, containers,
     containers::{text, words},
-    mib, setting, settings,
+    mib, promql,
+    questions::alerts,
+    setting, settings,
 };
 use crate::{
     browser::{Page, ask},
-    fixture::{Worker, until},
+    fixture::{Fixture, Worker, until},
     tree::Tree,
 };
 
@@ -36,6 +39,20 @@ pub async fn page_after_refusal(gate: &Worker) -> Page {
     })
     .await;
     ask(Method::GET, address, "/metrics", None).await
+}
+
+/// The metrics page of a new gate with TLS.
+pub async fn page_over_tls(fixture: &Fixture) -> Page {
+    let certificates = Certificates::make().expect("certificates");
+    let plan = fixture.worker("tls").set("GATE_LISTEN", "127.0.0.1:0");
+    let plan = plan.set("GATE_TLS_CERT", certificates.server().display());
+    let gate = plan.set("GATE_TLS_KEY", certificates.server_key().display()).start_as("gate");
+    let url = format!("https://{}/metrics", gate.gate_address().await);
+    let mut curl = Command::new("curl");
+    curl.args(["--silent", "--fail", "--insecure", &url]);
+    let output = curl.output().expect("curl runs");
+    assert!(output.status.success() && gate.stop().await.success(), "{output:?}");
+    Page { status: 200, content_type: String::new(), text: String::from_utf8(output.stdout).expect("text") }
 }
 
 fn manifest(tree: &Tree, path: &str, nth: usize) -> Value {
@@ -168,6 +185,26 @@ fn a_gate_may_open_a_file_for_each_connection_and_take_twice_the_memory_that_was
         text(&deployment["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]["memory"]);
     let limit: u64 = limit.strip_suffix("Mi").expect("MiB").parse().expect("a number");
     assert!((2 * idle..3 * idle).contains(&limit), "{limit} MiB, and {idle} MiB were measured");
+}
+
+#[test]
+fn the_alert_on_errors_counts_every_answer_5xx_that_is_no_decision() {
+    let tree = Tree::read_all();
+    let problems = tree.read("crates/tidegate-http/src/gate/problem.rs");
+    let errors = problems.lines().filter_map(|line| {
+        let mut words = line.split_whitespace().skip(1);
+        let status: u16 = words.next()?.parse().ok()?;
+        Some(words.next()?.trim_matches('"').to_owned()).filter(|_| status >= 500)
+    });
+    let mut errors: BTreeSet<String> = errors.collect();
+    assert!(errors.remove("busy") && errors.remove("paused"), "{errors:?}");
+    let (_, rule) =
+        alerts(&tree).into_iter().find(|(name, _)| name == "TidegateGateErrors").expect("an alert");
+    let selectors = promql::uses(&text(&rule["expr"])).selectors;
+    let named = selectors.iter().filter_map(|selector| selector.matchers.first());
+    let named: Vec<BTreeSet<String>> =
+        named.map(|(_, _, value)| value.split('|').map(str::to_owned).collect()).collect();
+    assert_eq!(named, [errors.clone(), errors]);
 }
 
 #[test]
