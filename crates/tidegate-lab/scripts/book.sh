@@ -4,21 +4,12 @@
 set -euo pipefail
 cd "$(dirname "$0")/../../.."
 
-tools=$PWD/target/tools
+name=book
+source crates/tidegate-lab/scripts/install.sh
 source=target/book-source
-say() { echo "book: $*" >&2; }
-install() {
-  local name=$1 version=$2
-  shift 2
-  if [ "$("$tools/bin/$name" --version 2>/dev/null | grep -oE '[0-9][0-9.]*')" != "$version" ]; then
-    say "building $name $version"
-    # Without optimisation: it builds in half the time, and the book is small.
-    CARGO_TARGET_DIR="$tools/build" cargo install --debug --locked --quiet --root "$tools" "$name@$version" "$@"
-  fi
-}
 
-install mdbook 0.5.4 --no-default-features --features search
-install mdbook-mermaid 0.17.1
+cargo_tool mdbook 0.5.4 --no-default-features --features search
+cargo_tool mdbook-mermaid 0.17.1
 
 # The book has the files and folders of the repository, so links to files work, too. A README is the index of its
 # folder. The contents move to the top, where mdBook wants them.

@@ -4,11 +4,10 @@
 # ports. Of the package prometheus only promtool is taken, which tests check the metrics with.
 set -euo pipefail
 
+name=servers
+source "$(dirname "$0")/install.sh"
 policy=/usr/sbin/policy-rc.d
 saved=$policy.before-tidegate
-
-say() { echo "servers: $*" >&2; }
-as_root() { if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo "$@"; fi; }
 
 missing=()
 PATH=$PATH:/usr/sbin:/sbin
@@ -26,10 +25,7 @@ if [ "${#wanted[@]}" -eq 0 ]; then
   say "already installed: $(command -v redis-server), $(command -v mariadbd), $(command -v promtool), galera-4"
   exit 0
 fi
-command -v apt-get >/dev/null || {
-  say "this script knows Debian and Ubuntu only; please install yourself: ${wanted[*]}"
-  exit 1
-}
+needs_debian "${wanted[@]}"
 
 # Exit code 101 of this file means "do not start services"; invoke-rc.d asks it after an installation.
 forbid_services() {
@@ -44,20 +40,6 @@ allow_services_again() {
   if [ -e "$saved" ]; then as_root mv "$saved" "$policy"; fi
 }
 
-install_missing() {
-  as_root env DEBIAN_FRONTEND=noninteractive apt-get -o Acquire::Retries=3 install -y --no-install-recommends \
-    "${missing[@]}" >&2
-}
-update_lists() {
-  local attempt
-  for attempt in 1 2 3; do
-    if as_root apt-get -o Acquire::Retries=3 update >&2; then return; fi
-    say "apt-get update failed (attempt $attempt)"
-    sleep "$attempt"
-  done
-  # One broken repository among several must not stop us: the installation itself will tell.
-}
-
 # Out of its package, without installing that: it would bring a service along.
 fetch_promtool() {
   (cd "$folder" && apt-get -o Acquire::Retries=3 -o APT::Sandbox::User=root download prometheus >&2) || return
@@ -68,8 +50,7 @@ fetch_promtool() {
 if [ "${#missing[@]}" -gt 0 ]; then
   trap allow_services_again EXIT
   forbid_services
-  say "installing ${missing[*]} (no service is started)"
-  install_missing || { say "updating apt's lists first" && update_lists && install_missing; }
+  install_packages "${missing[@]}"
   allow_services_again
   trap - EXIT
 fi
