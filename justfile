@@ -33,6 +33,10 @@ dist *args:
     cd target/dist && objcopy --strip-all --add-gnu-debuglink=tidegate.debug tidegate tidegate.part
     mv target/dist/tidegate.part target/dist/tidegate
 
+# Build the image `tidegate` for release with Debian's buildah, without a registry, and target/image/tidegate.tar: `just image [--features otel]`
+image *args: (dist args)
+    {{ scripts }}/image.sh target/dist/tidegate tidegate
+
 # Run all tests on real private servers (Debian's Redis and MariaDB), and list the slowest; a test that passes only the second time fails
 test *args: servers
     {{ scripts }}/timed-tests.sh {{ everything }} {{ args }}
