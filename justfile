@@ -37,6 +37,11 @@ dist *args:
 image *args: (dist args)
     {{ scripts }}/image.sh target/dist/tidegate tidegate
 
+# Start a worker in an image with the program of `just test`, or with another one: `just image-test target/dist/tidegate`
+image-test program="target/debug/tidegate": servers
+    cargo test {{ everything }} --no-run
+    {{ scripts }}/test-installed.sh image {{ program }} {{ everything }}
+
 # Run all tests on real private servers (Debian's Redis and MariaDB), and list the slowest; a test that passes only the second time fails
 test *args: servers
     {{ scripts }}/timed-tests.sh {{ everything }} {{ args }}
@@ -89,7 +94,7 @@ shop-drill: servers
         echo "python3 is not here, so the shop is not run: apt-get install python3" >&2; fi
 
 # Run everything that CI runs
-ci: fmt-check lint lint-prose doc deny check-book test fuzz-gate clients-sample matrix-sample clusters-sample
+ci: fmt-check lint lint-prose doc deny check-book test image-test fuzz-gate clients-sample matrix-sample clusters-sample
 
 # Format the code
 fmt:

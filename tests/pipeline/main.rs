@@ -20,6 +20,7 @@ mod clusters;
 mod defects;
 mod events;
 mod faults;
+mod installed;
 mod judge;
 mod life_model;
 mod limit_drill;
