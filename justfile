@@ -37,6 +37,11 @@ dist *args:
 image *args: (dist args)
     {{ scripts }}/image.sh target/dist/tidegate tidegate
 
+# Build the Debian package for release, target/debian/tidegate.deb, with cargo-deb from crates.io: `just deb [--features otel]`
+deb *args: (dist args)
+    mkdir -p target/debian
+    {{ scripts }}/deb.sh target/dist/tidegate target/debian/tidegate.deb
+
 # Start a worker in an image with the program of `just test`, or with another one: `just image-test target/dist/tidegate`
 image-test program="target/debug/tidegate": servers
     cargo test {{ everything }} --no-run

@@ -582,8 +582,8 @@ fn systemd_takes_the_unit_and_the_program_what_the_unit_gives_it() {
     assert!(version.status.success());
     let folder = tempfile::TempDir::new().expect("a folder");
     let path = folder.path().join("tidegate.service");
-    fs::write(&path, unit.replace("/usr/local/bin/tidegate", env!("CARGO_BIN_EXE_tidegate")))
-        .expect("written");
+    let with_path = concat!("ExecStart=", env!("CARGO_BIN_EXE_tidegate"));
+    fs::write(&path, unit.replace("ExecStart=tidegate", with_path)).expect("written");
     let output = Command::new("systemd-analyze").arg("verify").arg(&path).output().expect("it runs");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     let of_ours: Vec<&str> = said.lines().filter(|line| line.contains("tidegate")).collect();
