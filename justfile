@@ -47,6 +47,11 @@ image-test program="target/debug/tidegate": servers
     cargo test {{ everything }} --no-run
     {{ scripts }}/test-installed.sh image {{ program }} {{ everything }}
 
+# Install a Debian package with the program of `just test`, or with another one, in a fresh Debian, and start its services there
+deb-test program="target/debug/tidegate": servers
+    cargo test {{ everything }} --no-run
+    {{ scripts }}/test-installed.sh package {{ program }} {{ everything }}
+
 # Run all tests on real private servers (Debian's Redis and MariaDB), and list the slowest; a test that passes only the second time fails
 test *args: servers
     {{ scripts }}/timed-tests.sh {{ everything }} {{ args }}

@@ -2,6 +2,7 @@
 //! `just image-test` and `just deb-test` make what these tests need, and run them.
 
 mod image;
+mod package;
 
 use std::{fs, io::ErrorKind, path::Path, process::Command};
 

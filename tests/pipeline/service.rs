@@ -1,7 +1,8 @@
 //! Tests of the notifications of a worker and a gate to their service manager, on a socket like that of systemd.
 
 use std::{
-    os::unix::net::UnixDatagram,
+    fs::{self, Permissions},
+    os::unix::{fs::PermissionsExt, net::UnixDatagram},
     path::PathBuf,
     sync::{Arc, Mutex},
     thread,
@@ -17,17 +18,23 @@ use crate::{
 };
 
 /// A service manager that keeps all notifications, line by line.
-struct Manager {
+pub struct Manager {
     path: PathBuf,
     told: Arc<Mutex<Vec<String>>>,
-    _folder: TempDir,
+    _folder: Option<TempDir>,
 }
 
 impl Manager {
     fn open() -> Self {
         let folder = TempDir::new().expect("a folder");
-        let path = folder.path().join("notify");
+        let manager = Self::at(folder.path().join("notify"));
+        Self { _folder: Some(folder), ..manager }
+    }
+
+    /// A manager with its socket at this path. Every user may write to the socket.
+    pub fn at(path: PathBuf) -> Self {
         let socket = UnixDatagram::bind(&path).expect("a socket");
+        fs::set_permissions(&path, Permissions::from_mode(0o666)).expect("permissions");
         let told = Arc::new(Mutex::new(Vec::new()));
         let caller_log = Arc::clone(&told);
         thread::spawn(move || {
@@ -37,7 +44,7 @@ impl Manager {
                 caller_log.lock().expect("the caller_log").extend(text.lines().map(str::to_owned));
             }
         });
-        Self { path, told, _folder: folder }
+        Self { path, told, _folder: None }
     }
 
     fn told(&self) -> Vec<String> {
@@ -48,7 +55,7 @@ impl Manager {
         self.told().iter().filter(|told| *told == line).count()
     }
 
-    async fn is_told(&self, line: &str) {
+    pub async fn is_told(&self, line: &str) {
         until(&format!("{line:?} is told"), || async { self.count(line) > 0 }).await;
     }
 
@@ -65,7 +72,7 @@ impl Manager {
     }
 
     /// Waits until the watchdog has been reset `times` more.
-    async fn is_calmed(&self, times: usize) {
+    pub async fn is_calmed(&self, times: usize) {
         let before = self.count("WATCHDOG=1");
         until("the watchdog is told", || async { self.count("WATCHDOG=1") >= before + times }).await;
     }
