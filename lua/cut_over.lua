@@ -18,7 +18,8 @@
 -- Reply 3: refused, the staged keys are not complete: Redis lost data, or the call was done before
 -- Error BADARG: an argument is invalid
 -- Written by `just lua` from lua/src/cut_over.lua: change that file, not this one
-local stock, buyers, sale, journal, stream, staged_buyers, staged_journal, other_stock = unpack(KEYS, 1, 8)
+local stock, buyers, sale_key, journal, stream = unpack(KEYS, 1, 5)
+local staged_buyers, staged_journal, other_stock = unpack(KEYS, 6, 8)
 local last_id, most, begin_units, voucher, members, fields, change, begin_ms, end_ms = unpack(ARGV, 1, 9)
 local names = { unpack(ARGV, 10, 13) }
 local other_names = { unpack(ARGV, 14, 17) }
@@ -29,7 +30,7 @@ if #KEYS ~= 8 or #ARGV ~= 17 or not units or not find(begin_units, '^%-?%d+$') o
 end
 if call('SCARD', staged_buyers) ~= tonumber(members) then return 3 end
 if call('HLEN', staged_journal) ~= tonumber(fields) then return 3 end
-if (call('HGET', sale, 'change') or '') ~= change then return 2 end
+if (call('HGET', sale_key, 'change') or '') ~= change then return 2 end
 local entries = call('XRANGE', stream, '(' .. last_id, '+', 'COUNT', tonumber(most) + 1)
 if #entries > tonumber(most) then return 1 end
 -- HSET comes first: it is refused if memory is short.
@@ -62,11 +63,11 @@ for _, entry in ipairs(entries) do
   end
 end
 call('SET', stock, string.format('%d', units))
-for name, value in pairs({ begin_ms = begin_ms, end_ms = end_ms }) do
+for field, value in pairs({ begin_ms = begin_ms, end_ms = end_ms }) do
   if value == '' then
-    call('HDEL', sale, name)
+    call('HDEL', sale_key, field)
   else
-    call('HSET', sale, name, value)
+    call('HSET', sale_key, field, value)
   end
 end
 call('UNLINK', buyers, journal, other_stock)

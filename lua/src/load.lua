@@ -10,20 +10,24 @@
 -- ARGV[3] end_ms: likewise, later than begin_ms
 -- ARGV[4] by: with KEYS[3]: the one who loads, as in release.lua; '' if a script without a journal will
 -- sell: then no movement is written, and the journal is not complete from now on
+-- ARGV[5] unbegun: with KEYS[4]: anything; only a sale that has not begun, and has neither stock nor orders,
+-- is loaded
 -- Reply 0: loaded
--- Reply 1: refused, a stock is loaded and its sale has not ended by the clock of this server
+-- Reply 1: refused, a stock is loaded and its sale has not ended by the clock of this server; or with ARGV[5],
+-- there is a stock or a journal
 -- Reply 2: loaded, but the sale is still paused
 -- Reply 3: refused, the voucher was delisted
+-- Reply 4: refused, with ARGV[5]: the sale has begun
 -- Error BADARG: an argument is invalid
 -- Error LIMITED: the voucher has limits, and KEYS[4] is missing
 local plain_key, sale_key, journal, limited_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local units, begin_ms, end_ms, by = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local units, begin_ms, end_ms, by, unbegun = unpack(ARGV, 1, 5)
 local call, find = redis.call, string.find
-if #KEYS ~= #ARGV - 1 and (#KEYS ~= 4 or #ARGV ~= 4) or #ARGV < 3 or #ARGV > 4
+--- @include "window_bounds"
+if #KEYS ~= #ARGV - 1 and (#KEYS ~= 4 or #ARGV ~= 4) or #ARGV < 3 or #ARGV > 5
   or journal and (not find(by, '^[%w_.:-]*$') or #by > 64)
   or #units > 13 or units ~= '0' and not find(units, '^[1-9]%d*$')
-  or #begin_ms > 14 or not find(begin_ms, '^%d*$') or #end_ms > 14 or not find(end_ms, '^%d*$')
-  or begin_ms ~= '' and end_ms ~= '' and begin_ms - end_ms >= 0 then
+  or not is_window(begin_ms, end_ms) then
   return redis.error_reply('BADARG expected: keys, units, begin_ms, a later end_ms, by with a journal')
 end
 local stock_key = plain_key
@@ -35,7 +39,9 @@ local loaded = call('GET', stock_key)
 --- @include "time"
 local sale = call('HMGET', sale_key, 'end_ms', 'state', 'delisted')
 if sale[3] then return 3 end
-if loaded and not (sale[1] and now_ms - sale[1] >= 0) then return 1 end
+if unbegun and not (begin_ms ~= '' and begin_ms - now_ms > 0) then return 4 end
+if loaded and (unbegun or not (sale[1] and now_ms - sale[1] >= 0)) then return 1 end
+if unbegun and call('HLEN', journal) > (call('HGET', journal, '#limited') and 1 or 0) then return 1 end
 local loaded_before, was_complete
 if journal then loaded_before, was_complete = unpack(call('HMGET', journal, '#load', '#complete')) end
 -- HSET and SET come first: they are refused if memory is short, HDEL would not be.
@@ -55,12 +61,6 @@ if journal and by ~= '' then
 end
 call('SET', stock_key, units)
 if was_complete then call('HDEL', journal, '#complete') end -- its sum is unknown from now on
-for field, value in pairs({ begin_ms = begin_ms, end_ms = end_ms }) do
-  if value == '' then
-    call('HDEL', sale_key, field)
-  else
-    call('HSET', sale_key, field, value)
-  end
-end
+--- @include "set_window"
 if sale[2] == 'paused' then return 2 end
 return 0

@@ -27,6 +27,7 @@ pub mod results;
 pub mod row_locks;
 pub mod row_state;
 pub mod sale;
+mod sale_window;
 pub mod schema;
 pub mod scripts;
 pub mod server_facts;

@@ -49,18 +49,18 @@ pub use self::{
     sale_limits::{LimitReply, LimitUsage, SaleLimits, SetUse, UsesSnapshot},
     sales::{
         BusyMark, ChangeReply, ChangeState, DelistReply, JournalUse, LoadReply, MarkedSales, Offer,
-        OfferState, Pause, PauseScope, RecordedTransfer, RemovedKeys, SaleKeys, SaleWindow, Sales,
-        StockChange, StockTransfer, VoucherState, WholeChange,
+        OfferState, Pause, PauseScope, RecordedTransfer, RemovedKeys, SaleCalendar, SaleKeys, Sales,
+        ScheduleReply, StockChange, StockTransfer, VoucherState, WholeChange,
     },
     scan::ScanPages,
     sold_out::SoldOut,
     staged_sales::{CutOverReply, NewSale, StagedSale, StagedSales, rebuild_id},
 };
-pub use crate::records::journal::JournalSnapshot;
 use crate::{
     limits::{LimitReached, RateReached, Subjects},
     order::{OrderId, Quantity, UserId, VoucherId},
 };
+pub use crate::{records::journal::JournalSnapshot, sale_window::SaleWindow};
 pub use tidegate_stream::{Confirmation, ConfirmedIn};
 
 /// A user's request for an order of a voucher, which a script in Redis admits or refuses.

@@ -1,7 +1,9 @@
 //! Opens, pauses and reads sales: the state of a voucher in Redis besides its orders.
 
 mod busy_marks;
+mod calendar;
 mod delist;
+mod load;
 mod memory;
 mod offer;
 mod stock_change;
@@ -16,7 +18,9 @@ use tidegate_stream::Script;
 
 pub use self::{
     busy_marks::{BusyMark, MarkedSales},
+    calendar::{SaleCalendar, ScheduleReply},
     delist::{DelistReply, RemovedKeys, SaleKeys},
+    load::{JournalUse, LoadReply},
     offer::{Offer, OfferState},
     stock_change::{ChangeReply, ChangeState, RecordedTransfer, StockChange, StockTransfer, WholeChange},
 };
@@ -25,6 +29,7 @@ use crate::{
     keys::naming,
     order::VoucherId,
     records::journal::{COMPLETE, LIMITED},
+    sale_window::SaleWindow,
 };
 
 const BEGIN_MS: &str = "begin_ms";
@@ -34,54 +39,6 @@ const PAUSE: &str = "pause";
 const DELISTED: &str = "delisted";
 const PAUSED: &str = "paused";
 const WITH_ALL: &str = "all";
-/// The author of a load, for the journal.
-const LOADED_BY: &str = "operator:voucher_load";
-
-/// The time window of a sale, by the clock of Redis.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SaleWindow {
-    /// The first moment at which the voucher can be bought. `None` if the sale has no beginning.
-    pub begin: Option<Timestamp>,
-    /// The first moment after the sale. `None` if the sale has no end.
-    pub end: Option<Timestamp>,
-}
-
-/// The reply to a call that opens a sale.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum LoadReply {
-    /// The sale is loaded, and is open within its window.
-    Loaded,
-    /// The sale is loaded, but it was paused before and still is.
-    LoadedPaused,
-    /// Refused: this voucher has a stock, and its sale has not ended.
-    OnSale,
-    /// Refused: this voucher was delisted.
-    Delisted,
-}
-
-impl LoadReply {
-    const fn from_code(code: i64) -> Option<Self> {
-        Some(match code {
-            0 => Self::Loaded,
-            1 => Self::OnSale,
-            2 => Self::LoadedPaused,
-            3 => Self::Delisted,
-            _ => return None,
-        })
-    }
-}
-
-/// Whether the script that sells a voucher keeps a journal: a Redis hash with notes about the orders.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum JournalUse {
-    /// The script keeps a journal, as `lua/admit.lua` and all scripts with the same contract do. If the journal is
-    /// empty or already complete, it is complete from now on.
-    #[default]
-    Complete,
-    /// Another program's script keeps no journal: the journal in Redis is not complete, and says nothing about the
-    /// stock.
-    None,
-}
 
 /// The state of a voucher's sale in Redis: stock, buyers, times and pause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -190,51 +147,6 @@ impl Sales {
         }
     }
 
-    /// Opens the sale of a voucher with the given number of units, unless its sale is already open. The voucher's
-    /// journal (a Redis hash) notes the units. Buyers of an earlier sale of the voucher still count as buyers.
-    ///
-    /// # Errors
-    /// See [`ScriptError`]. More than 13 digits of stock, or a window that ends before it begins, are
-    /// [`ScriptError::Refused`].
-    pub async fn load(
-        &self,
-        voucher: VoucherId,
-        stock: u64,
-        window: SaleWindow,
-    ) -> Result<LoadReply, ScriptError> {
-        self.load_with(voucher, stock, window, JournalUse::Complete).await
-    }
-
-    /// Opens the sale of a voucher like [`Sales::load`], also for a script that sells without a journal (notes about
-    /// orders in Redis).
-    ///
-    /// # Errors
-    /// As [`Sales::load`].
-    pub async fn load_with(
-        &self,
-        voucher: VoucherId,
-        stock: u64,
-        window: SaleWindow,
-        journal: JournalUse,
-    ) -> Result<LoadReply, ScriptError> {
-        let keys = vec![
-            self.access.keys.stock(voucher),
-            self.access.keys.voucher(voucher),
-            self.access.keys.journal(voucher),
-            self.access.keys.limited(voucher),
-        ];
-        let ms = |bound: Option<Timestamp>| {
-            bound.map_or_else(String::new, |bound| bound.as_millisecond().to_string())
-        };
-        let by = match journal {
-            JournalUse::Complete => LOADED_BY,
-            JournalUse::None => "",
-        };
-        let args = vec![stock.to_string().into(), ms(window.begin).into(), ms(window.end).into(), by.into()];
-        let reply = self.load.call(&self.access.pool, keys, args).await?;
-        understood("load.lua", &reply, LoadReply::from_code)
-    }
-
     /// Pauses the sale of a voucher, so that requests get [`AdmitReply::Paused`](super::AdmitReply::Paused). Returns
     /// whether the sale was running before. [`PauseScope::All`] changes nothing if the sale is already paused alone.
     /// [`PauseScope::Own`] takes the sale out of a pause of all sales: it then stays paused when the other sales
@@ -303,10 +215,7 @@ impl Sales {
         let of_sale = of_sale.map_err(|error| naming(&journal_key, error))?;
         let of_sale = of_sale.iter().filter(|note| !note.is_null()).count() as u64;
         let [begin, end, state, pause, delisted] = <[_; 5]>::try_from(sale).unwrap_or_default();
-        let window = SaleWindow {
-            begin: timestamp(&sale_key, BEGIN_MS, begin)?,
-            end: timestamp(&sale_key, END_MS, end)?,
-        };
+        let window = window(&sale_key, begin, end)?;
         let pause = Pause::from_fields(state.as_deref(), pause.as_deref());
         Ok(VoucherState {
             stock: number(|| stock_key.as_str_lossy().into_owned(), stock)?,
@@ -326,6 +235,16 @@ pub(super) fn flag(code: i64) -> Option<bool> {
         1 => Some(true),
         _ => None,
     }
+}
+
+/// The bound of a window as an argument of a script.
+pub(super) fn bound_text(bound: Option<Timestamp>) -> String {
+    bound.map_or_else(String::new, |bound| bound.as_millisecond().to_string())
+}
+
+/// Parses the window in the fields of a voucher's hash.
+fn window(key: &Key, begin: Option<String>, end: Option<String>) -> Result<SaleWindow, ScriptError> {
+    Ok(SaleWindow { begin: timestamp(key, BEGIN_MS, begin)?, end: timestamp(key, END_MS, end)? })
 }
 
 fn timestamp(key: &Key, field: &str, ms: Option<String>) -> Result<Option<Timestamp>, ScriptError> {

@@ -7,7 +7,7 @@ use fred::{
 use futures_util::future::{join_all, try_join_all};
 use tidegate_stream::{EntryId, Script};
 
-use super::{ScriptError, access::RedisAccess, sales::SaleWindow, scan_keys, understood};
+use super::{SaleWindow, ScriptError, access::RedisAccess, sales::bound_text, scan_keys, understood};
 use crate::{
     keys::{Keys, naming, staged},
     order::{OrderId, UserId, VoucherId},
@@ -254,9 +254,6 @@ impl StagedSales {
             staged.journal.clone(),
             other_name,
         ];
-        let ms = |bound: Option<jiff::Timestamp>| {
-            bound.map_or_else(String::new, |bound| bound.as_millisecond().to_string())
-        };
         let mut args: Vec<Value> = vec![
             new.last.to_string().into(),
             MOST_ENTRIES.to_string().into(),
@@ -265,8 +262,8 @@ impl StagedSales {
             staged.members.to_string().into(),
             staged.fields.to_string().into(),
             new.change.clone().unwrap_or_default().into(),
-            ms(new.window.begin).into(),
-            ms(new.window.end).into(),
+            bound_text(new.window.begin).into(),
+            bound_text(new.window.end).into(),
         ];
         for FieldNames { id, user, voucher, quantity, .. } in [keys.fields(), &FieldNames::default()] {
             args.extend([id, user, voucher, quantity].map(|name| Value::from(name.as_str())));

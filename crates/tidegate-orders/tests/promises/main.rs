@@ -22,6 +22,7 @@ mod publisher;
 mod repair;
 mod replica_drain;
 mod row_state;
+mod schedule;
 mod schema;
 mod scripts_model;
 mod snapshot;

@@ -6,7 +6,7 @@ use fred::{
 };
 use jiff::Timestamp;
 
-use super::{BEGIN_MS, DELISTED, END_MS, PAUSE, Pause, STATE, SaleWindow, Sales, number, timestamp};
+use super::{BEGIN_MS, DELISTED, END_MS, PAUSE, Pause, STATE, SaleWindow, Sales, number, window};
 use crate::{
     keys::naming,
     limits::{LimitOwner, RuleSet},
@@ -125,10 +125,7 @@ impl Sales {
         let [begin, end, state, pause, delisted, busy] = <[_; 6]>::try_from(sale).unwrap_or_default();
         let (stock_key, stock) = if limited.is_some() { (limited_key, limited) } else { (plain_key, plain) };
         let stock = number(|| stock_key.as_str_lossy().into_owned(), stock)?;
-        let window = SaleWindow {
-            begin: timestamp(&sale_key, BEGIN_MS, begin)?,
-            end: timestamp(&sale_key, END_MS, end)?,
-        };
+        let window = window(&sale_key, begin, end)?;
         let facts = Facts {
             stock,
             window,

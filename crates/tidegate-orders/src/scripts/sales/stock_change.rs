@@ -13,6 +13,8 @@ use crate::scripts::{Sales, ScriptError, understood};
 const CHANGE: &str = "change";
 /// The author of a stock change, for the journal. The note says more.
 const JOURNALED_BY: &str = "operator:restock";
+/// The author of a stock that a shop changed in MySQL, for the journal.
+const CARRIED_BY: &str = "worker:calendar";
 /// The author of a transfer, for both journals.
 const TRANSFER_JOURNALED_BY: &str = "operator:voucher_transfer";
 
@@ -224,6 +226,26 @@ impl Sales {
         args.push(by.into());
         let reply = script.call(&self.access.pool, keys, args).await?;
         understood(name, &reply, ChangeReply::from_code)
+    }
+
+    /// Changes a stock in Redis by units that MySQL has already, and writes the note of the change, which is done.
+    ///
+    /// # Errors
+    /// As [`Sales::note_change`].
+    pub(crate) async fn carry_change(
+        &self,
+        voucher: VoucherId,
+        before: Option<&StockChange>,
+        done: &StockChange,
+    ) -> Result<ChangeReply, ScriptError> {
+        let its = &self.access.keys;
+        let keys = vec![its.stock(voucher), its.voucher(voucher), its.journal(voucher), its.limited(voucher)];
+        let before = before.map_or_else(String::new, StockChange::note);
+        let units = done.units.to_string();
+        let args =
+            [before, done.note(), units, done.id.clone(), CARRIED_BY.to_owned()].map(Into::into).into();
+        let reply = self.adjust_stock.call(&self.access.pool, keys, args).await?;
+        understood("adjust_stock.lua", &reply, ChangeReply::from_code)
     }
 
     /// Notes in Redis that an unfinished stock change is now done or cancelled.
