@@ -12,7 +12,7 @@ use crate::{
     RecordsError,
     order::VoucherId,
     records::vouchers::{LockedRows, RowRefusal, lock_rows},
-    scripts::{ChangeReply, ChangeState, Sales, ScriptError, StockChange, WholeChange},
+    scripts::{ChangeReply, ChangeState, RedisStore, Sales, ScriptError, StockChange, WholeChange},
 };
 
 /// Whether this call or an earlier call began the stock change that is noted in Redis.
@@ -144,5 +144,59 @@ async fn apply_once(
     Ok(match sales.end_change(&whole.without(lost), ChangeState::Cancelled).await? {
         ChangeReply::Done => refused,
         reply => Applied::NotCancelled(reply),
+    })
+}
+
+/// The outcome of carrying a stock to Redis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CarriedStock {
+    /// Redis has the stock of the row now.
+    Carried,
+    /// The sale has begun, or MySQL has orders of the voucher, or it is delisted.
+    WasOn,
+    /// An operator changes the stock, or has just changed it.
+    BeingAdjusted,
+    /// Redis has buyers of the voucher, or no complete journal: another program may sell it.
+    NotOurs,
+}
+
+/// Gives Redis the stock that a shop wrote into the row of a voucher whose sale has not begun. The row gets this stock as
+/// its initial stock first. If the call fails half-way, the next call completes it.
+///
+/// # Errors
+/// Fails if a store does not answer.
+pub async fn carry_stock(
+    redis: &RedisStore,
+    mysql: &MySqlPool,
+    voucher: VoucherId,
+    by: &str,
+) -> Result<CarriedStock, StockChangeError> {
+    let mut locked = lock_rows(mysql, vec![voucher]).await?;
+    let row = locked.rows.first().copied().flatten();
+    let sales = redis.sales();
+    // The note is read while the row is locked: later, the script refuses another note.
+    let note = sales.read_change(voucher).await?;
+    let sale = sales.read_voucher(voucher).await?;
+    let is_complete = redis.journals().snapshot(voucher).await?.is_complete;
+    let (Some(row), Some(stock)) = (row, sale.stock) else { return Ok(CarriedStock::NotOurs) };
+    if note.as_ref().is_some_and(|note| note.state == ChangeState::Open) {
+        return Ok(CarriedStock::BeingAdjusted);
+    }
+    if sale.buyers > 0 || !is_complete {
+        return Ok(CarriedStock::NotOurs);
+    }
+    if !locked.begin_with_stock(voucher).await? {
+        return Ok(CarriedStock::WasOn);
+    }
+    locked.commit().await?;
+    let units = row.stock - stock;
+    if units == 0 {
+        return Ok(CarriedStock::Carried);
+    }
+    let change = StockChange::new(units, row.stock - units, by.to_owned()).with_state(ChangeState::Done);
+    Ok(match sales.carry_change(voucher, note.as_ref(), &change).await? {
+        ChangeReply::Done => CarriedStock::Carried,
+        ChangeReply::TooFew => CarriedStock::NotOurs,
+        ChangeReply::OtherNote | ChangeReply::NoStock | ChangeReply::Over => CarriedStock::BeingAdjusted,
     })
 }

@@ -9,8 +9,8 @@ pub(crate) const IN_PROGRESS: &str = ":hands";
 
 /// The first words of the names of these keys. By them, [`Keys::is_own`](super::Keys::is_own) recognizes the keys of a
 /// fleet.
-pub(super) const NAMES: [&str; 8] =
-    ["worker", "log", "pause", "mark", "sweeper", "reconciler", "reconciled", "webhooks"];
+pub(super) const NAMES: [&str; 9] =
+    ["worker", "log", "pause", "mark", "sweeper", "reconciler", "reconciled", "webhooks", "calendar"];
 
 /// The maker of the keys that all workers of one stream and their operators share: heartbeats, pause, leases and the
 /// log of actions.
@@ -89,6 +89,18 @@ impl FleetKeys {
     #[must_use]
     pub fn sales_need_workers(&self) -> Key {
         self.key("sweeper:need-workers")
+    }
+
+    /// The key for the lease of the worker that carries changed windows from MySQL to Redis.
+    #[must_use]
+    pub fn calendar(&self) -> Key {
+        self.key("calendar")
+    }
+
+    /// The key for the lease of the worker that loads vouchers before their sales begin.
+    #[must_use]
+    pub fn warm_up(&self) -> Key {
+        self.key("calendar:warm-up")
     }
 
     /// The key for the lease of the program that compares Redis and MySQL, or that repairs or rebuilds Redis or MySQL.

@@ -4,17 +4,16 @@ use std::collections::HashMap;
 
 use sqlx::{Row, mysql::MySqlRow};
 
-use super::{Records, Result, parsed, voucher_at};
+use super::{
+    Records, Result, parsed, voucher_at,
+    vouchers::{HAS_BEGUN, NOT_OVER},
+};
 use crate::{
     lists::MOST_LISTED,
     order::VoucherId,
     row_state::{CANCELLED, LIVE},
 };
 
-/// The columns that [`StockRow`] needs.
-const COLUMNS: &str = "CAST(voucher_id AS SIGNED), CAST(stock AS SIGNED), CAST(initial_stock AS SIGNED), \
-    CAST(COALESCE(begin_time <= NOW(), 1) AS SIGNED), CAST(COALESCE(end_time > NOW(), 1) AS SIGNED), \
-    CAST(keeps_journal AS SIGNED), CAST(delisted_at IS NOT NULL AS SIGNED)";
 /// SQL: the time at which the order of a row was admitted, or else written, in Unix milliseconds.
 const CAME_MS: &str = "IF(entry_id IS NULL, UNIX_TIMESTAMP(create_time) * 1000, \
     CAST(SUBSTRING_INDEX(entry_id, '-', 1) AS SIGNED))";
@@ -94,7 +93,13 @@ pub struct StockRows<'a>(pub(super) Records<'a>);
 
 impl StockRows<'_> {
     fn select_stocks(&self, only: Option<VoucherId>) -> String {
-        format!("SELECT {COLUMNS} FROM {} WHERE TRUE{}", self.0.tables.vouchers, self.0.of_voucher(only))
+        format!(
+            "SELECT CAST(voucher_id AS SIGNED), CAST(stock AS SIGNED), CAST(initial_stock AS SIGNED), \
+             CAST({HAS_BEGUN} AS SIGNED), CAST({NOT_OVER} AS SIGNED), CAST(keeps_journal AS SIGNED), \
+             CAST(delisted_at IS NOT NULL AS SIGNED) FROM {} WHERE TRUE{}",
+            self.0.tables.vouchers,
+            self.0.of_voucher(only)
+        )
     }
 
     /// Reads the stocks of all vouchers of the partition, or of one voucher.

@@ -1,7 +1,9 @@
 //! The MySQL rows of vouchers: the statements that read, insert and change single rows.
 
 mod locked_rows;
+pub mod upcoming;
 mod voucher_lock;
+pub mod windows;
 
 use serde::Serialize;
 use sqlx::{AssertSqlSafe, Executor, MySql, MySqlConnection, MySqlPool, mysql::MySqlRow, prelude::*};
@@ -12,7 +14,10 @@ use crate::{
     mysql_error::{is_duplicate_key, is_value_out_of_range},
     order::VoucherId,
     partition::Partition,
+    sale_window::SaleWindow,
 };
+
+pub use crate::sale_window::NO_END_MS;
 
 pub use locked_rows::RowRefusal;
 pub(crate) use locked_rows::{LockedRows, lock_rows};
@@ -21,8 +26,6 @@ pub use voucher_lock::{KnownOrder, VoucherLock, VoucherLockError};
 /// The statement that creates the view; this module uses its SELECT, too.
 const UNITS_VIEW: &str = include_str!("../../../../migrations/0020_voucher_units_view.sql");
 
-/// The value for "no end" in a TIMESTAMP column that cannot be NULL: 2037-12-31T23:59:59Z, in Unix milliseconds.
-pub const NO_END_MS: i64 = 2_145_916_799_000;
 /// The latest time that a TIMESTAMP column can hold: 2038-01-19T03:14:07Z, in Unix milliseconds.
 pub const LATEST_MS: i64 = 2_147_483_647_000;
 
@@ -45,6 +48,14 @@ pub struct VoucherRow {
     /// The time at which the voucher was delisted (its sale ended permanently), in Unix milliseconds. `None` if the
     /// voucher is not delisted.
     pub delisted_ms: Option<i64>,
+}
+
+impl VoucherRow {
+    /// The window of the sale.
+    #[must_use]
+    pub fn window(&self) -> SaleWindow {
+        SaleWindow::of_ms(self.begin_ms, self.end_ms)
+    }
 }
 
 /// The numbers of a voucher's units in MySQL by the status of their orders: a row of the view `tidegate_voucher_units`.
@@ -104,31 +115,40 @@ pub enum Inserted {
     TooMany,
 }
 
-/// SQL: the sale is within its time by the clock of MySQL, and not delisted.
-macro_rules! is_open {
-    () => {
-        "(begin_time IS NULL OR begin_time <= NOW()) AND (end_time IS NULL OR end_time + 0 = 0 OR end_time > NOW()) AND \
-         delisted_at IS NULL"
-    };
+/// SQL: the sale has begun, by the clock of MySQL.
+pub(super) const HAS_BEGUN: &str = "COALESCE(begin_time <= NOW(), 1)";
+/// SQL: the sale has not ended, by the clock of MySQL. A zero date, which old servers allow, is no end.
+pub(super) const NOT_OVER: &str = "COALESCE(end_time + 0 = 0 OR end_time > NOW(), 1)";
+/// SQL: the sale is within its time, and not delisted.
+const IS_OPEN: &str = "{has_begun} AND {not_over} AND delisted_at IS NULL";
+/// SQL: the begin of the sale as the row has it, in Unix milliseconds. The server gives 0 for a time that it cannot
+/// convert.
+const BEGIN_MS: &str = "NULLIF(CAST(UNIX_TIMESTAMP(begin_time) * 1000 AS SIGNED), 0)";
+/// SQL: the end of the sale, likewise.
+const END_MS: &str = "NULLIF(CAST(UNIX_TIMESTAMP(end_time) * 1000 AS SIGNED), 0)";
+/// SQL: the columns that [`VoucherRow`] needs.
+const COLUMNS: &str = "CAST(voucher_id AS SIGNED) AS voucher, CAST(stock AS SIGNED) AS stock, initial_stock, \
+    {begin_ms} AS begin_ms, {end_ms} AS end_ms, CAST(pay_within AS SIGNED) AS pay_within_s, \
+    CAST(UNIX_TIMESTAMP(delisted_at) * 1000 AS SIGNED) AS delisted_ms";
+
+/// The statement that reads rows of vouchers, for [`named`].
+fn select_rows(rest: &str) -> String {
+    format!("SELECT {COLUMNS} FROM {{vouchers}} {rest}")
 }
 
-macro_rules! select_row {
-    ($($rest:tt)+) => {
-        concat!(
-            "SELECT CAST(voucher_id AS SIGNED) AS voucher, CAST(stock AS SIGNED) AS stock, initial_stock, ",
-            "CAST(UNIX_TIMESTAMP(begin_time) * 1000 AS SIGNED) AS begin_ms, ",
-            "CAST(UNIX_TIMESTAMP(end_time) * 1000 AS SIGNED) AS end_ms, ",
-            "CAST(pay_within AS SIGNED) AS pay_within_s, ",
-            "CAST(UNIX_TIMESTAMP(delisted_at) * 1000 AS SIGNED) AS delisted_ms FROM {vouchers} ",
-            $($rest)+
-        )
-    };
-}
-
-/// `sql` with the names of the tables, at `{vouchers}` and `{orders}`.
+/// `sql` with the names of the tables, at `{vouchers}` and `{orders}`, and with the expressions for times.
 fn named(sql: &str) -> AssertSqlSafe<String> {
     let Tables { vouchers, orders, .. } = Tables::DEFAULT;
-    AssertSqlSafe(sql.replace("{vouchers}", vouchers).replace("{orders}", orders))
+    let expressions = [
+        ("{has_begun}", HAS_BEGUN),
+        ("{not_over}", NOT_OVER),
+        ("{begin_ms}", BEGIN_MS),
+        ("{end_ms}", END_MS),
+        ("{vouchers}", vouchers),
+        ("{orders}", orders),
+    ];
+    let replaced = expressions.iter().fold(sql.to_owned(), |sql, (name, text)| sql.replace(name, text));
+    AssertSqlSafe(replaced)
 }
 
 /// The same, with a condition at `{own}` that selects only the vouchers of a partition.
@@ -141,7 +161,7 @@ fn of_partition(sql: &str, partition: &Partition) -> AssertSqlSafe<String> {
 /// # Errors
 /// Fails if MySQL does not answer or the tables are not ready.
 pub async fn find(pool: &MySqlPool, voucher: VoucherId) -> Result<Option<VoucherRow>, RecordsError> {
-    let row = sqlx::query(named(select_row!("WHERE voucher_id = ?")))
+    let row = sqlx::query(named(&select_rows("WHERE voucher_id = ?")))
         .bind(voucher.get())
         .fetch_optional(pool)
         .await?;
@@ -153,7 +173,7 @@ async fn find_for_update(
     session: &mut MySqlConnection,
     voucher: VoucherId,
 ) -> Result<Option<(VoucherRow, i64)>, RecordsError> {
-    let row = sqlx::query(named(select_row!("WHERE voucher_id = ? FOR UPDATE")));
+    let row = sqlx::query(named(&select_rows("WHERE voucher_id = ? FOR UPDATE")));
     let Some(row) = row.bind(voucher.get()).fetch_optional(&mut *session).await? else { return Ok(None) };
     let refusals = "SELECT CAST(refusals AS SIGNED) FROM {vouchers} WHERE voucher_id = ?";
     let refusals = sqlx::query_scalar(named(refusals)).bind(voucher.get()).fetch_one(session).await?;
@@ -169,10 +189,10 @@ pub async fn latest(
     partition: &Partition,
     limit: u32,
 ) -> Result<Vec<VoucherRow>, RecordsError> {
-    let sql = select_row!(
-        "WHERE voucher_id BETWEEN 1 AND 9223372036854775807{own} ORDER BY voucher_id DESC LIMIT ?"
+    let sql = select_rows(
+        "WHERE voucher_id BETWEEN 1 AND 9223372036854775807{own} ORDER BY voucher_id DESC LIMIT ?",
     );
-    let rows = sqlx::query(of_partition(sql, partition));
+    let rows = sqlx::query(of_partition(&sql, partition));
     rows.bind(limit).fetch_all(db).await?.iter().map(parse).collect()
 }
 
@@ -186,12 +206,11 @@ pub async fn on_sale_with_orders(
     partition: &Partition,
     limit: u32,
 ) -> Result<Vec<VoucherRow>, RecordsError> {
-    let sql = select_row!(
-        "v WHERE voucher_id BETWEEN 1 AND 9223372036854775807{own} AND stock IS NOT NULL AND ",
-        is_open!(),
-        " AND EXISTS (SELECT 1 FROM {orders} o WHERE o.voucher_id = v.voucher_id) ORDER BY voucher_id DESC LIMIT ?"
-    );
-    let rows = sqlx::query(of_partition(sql, partition));
+    let sql = select_rows(&format!(
+        "v WHERE voucher_id BETWEEN 1 AND 9223372036854775807{{own}} AND stock IS NOT NULL AND {IS_OPEN} \
+         AND EXISTS (SELECT 1 FROM {{orders}} o WHERE o.voucher_id = v.voucher_id) ORDER BY voucher_id DESC LIMIT ?"
+    ));
+    let rows = sqlx::query(of_partition(&sql, partition));
     rows.bind(limit).fetch_all(pool).await?.iter().map(parse).collect()
 }
 
@@ -204,12 +223,10 @@ pub async fn open(
     partition: &Partition,
     limit: u32,
 ) -> Result<Vec<VoucherRow>, RecordsError> {
-    let sql = select_row!(
-        "WHERE voucher_id BETWEEN 1 AND 9223372036854775807{own} AND ",
-        is_open!(),
-        " ORDER BY voucher_id DESC LIMIT ?"
-    );
-    let rows = sqlx::query(of_partition(sql, partition));
+    let sql = select_rows(&format!(
+        "WHERE voucher_id BETWEEN 1 AND 9223372036854775807{{own}} AND {IS_OPEN} ORDER BY voucher_id DESC LIMIT ?"
+    ));
+    let rows = sqlx::query(of_partition(&sql, partition));
     rows.bind(limit).fetch_all(pool).await?.iter().map(parse).collect()
 }
 
@@ -243,7 +260,7 @@ pub async fn not_ended(
 ) -> Result<(Vec<OpenVoucher>, EndedVouchers), RecordsError> {
     let sql = "SELECT CAST(voucher_id AS SIGNED), CAST(initial_stock IS NOT NULL \
          OR EXISTS (SELECT 1 FROM {orders} o WHERE o.voucher_id = v.voucher_id) AS SIGNED), \
-         CAST(COALESCE(end_time + 0 = 0 OR end_time > NOW(), 1) AS SIGNED), CAST(delisted_at IS NOT NULL AS SIGNED) FROM {vouchers} v \
+         CAST({not_over} AS SIGNED), CAST(delisted_at IS NOT NULL AS SIGNED) FROM {vouchers} v \
          WHERE voucher_id BETWEEN 1 AND 9223372036854775807{own} ORDER BY voucher_id";
     let rows = sqlx::query(of_partition(sql, partition));
     let (mut open, mut ended) = (Vec::new(), EndedVouchers::default());
@@ -267,7 +284,7 @@ pub async fn not_ended(
 /// Fails like [`find`].
 pub async fn on_sale(pool: &MySqlPool, partition: &Partition) -> Result<Vec<VoucherId>, RecordsError> {
     let sql = "SELECT CAST(voucher_id AS SIGNED) FROM {vouchers} WHERE delisted_at IS NULL \
-         AND COALESCE(end_time + 0 = 0 OR end_time > NOW(), 1){own}";
+         AND {not_over}{own}";
     let ids: Vec<i64> = sqlx::query_scalar(of_partition(sql, partition)).fetch_all(pool).await?;
     Ok(ids.into_iter().filter_map(|id| id.try_into().ok()).collect())
 }
@@ -430,16 +447,15 @@ pub async fn set_limits_since(
 fn parse(row: &MySqlRow) -> Result<VoucherRow, RecordsError> {
     let id: i64 = row.try_get("voucher")?;
     let bad_id = |error| RecordsError::Sql(sqlx::Error::Decode(Box::new(error)));
-    // A zero date, which old servers allow, is 0 here.
-    let begin_ms: Option<i64> = row.try_get("begin_ms")?;
-    let end_ms: Option<i64> = row.try_get("end_ms")?;
+    let window = SaleWindow::of_columns(row.try_get("begin_ms")?, row.try_get("end_ms")?);
+    let (begin_ms, end_ms) = window.ms();
     Ok(VoucherRow {
         voucher: VoucherId::try_from(id).map_err(bad_id)?,
         // NULL sells nothing.
         stock: row.try_get::<Option<i64>, _>("stock")?.unwrap_or_default(),
         initial_stock: row.try_get("initial_stock")?,
-        begin_ms: begin_ms.filter(|ms| *ms > 0),
-        end_ms: end_ms.filter(|ms| (1..NO_END_MS).contains(ms)),
+        begin_ms,
+        end_ms,
         pay_within_s: row.try_get("pay_within_s")?,
         delisted_ms: row.try_get("delisted_ms")?,
     })

@@ -29,7 +29,7 @@ macro_rules! of_our_tables {
             " WHERE table_schema = DATABASE() AND table_name IN ('tb_seckill_voucher', 'tb_voucher_order', \
              'tidegate_refusal', 'tidegate_event', 'tidegate_unpaid_order', 'tidegate_fleet_mark', 'tidegate_probe', \
              'tidegate_voucher_units', 'tidegate_unannounced_result', 'tidegate_limit', 'tidegate_limit_use', \
-             'tidegate_campaign')"
+             'tidegate_campaign', 'tidegate_carried_window')"
         )
     };
 }

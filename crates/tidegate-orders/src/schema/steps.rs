@@ -3,8 +3,8 @@
 use super::{
     found::Found,
     tables::{
-        CAMPAIGN, EVENT, FLEET_MARK, LIMIT, LIMIT_USE, ORDER, PROBE, REFUSAL, UNANNOUNCED_RESULT, UNITS,
-        UNPAID_ORDER, VOUCHER,
+        CAMPAIGN, CARRIED_WINDOW, EVENT, FLEET_MARK, LIMIT, LIMIT_USE, ORDER, PROBE, REFUSAL,
+        UNANNOUNCED_RESULT, UNITS, UNPAID_ORDER, VOUCHER,
     },
 };
 
@@ -33,6 +33,7 @@ impl Step {
         match &self.fact {
             Fact::Column(column) => Some(column.table),
             Fact::UniqueKey | Fact::OrderDefault(_) => Some(ORDER),
+            Fact::VoucherIndex(_) => Some(VOUCHER),
             Fact::Table(_) | Fact::View(_) | Fact::ProbeRow => None,
         }
     }
@@ -45,6 +46,8 @@ pub(super) enum Fact {
     View(&'static str),
     Column(AddedColumn),
     UniqueKey,
+    /// The table of vouchers has an index with this name.
+    VoucherIndex(&'static str),
     /// This column of the orders has a default, unless the column is missing or has another type.
     OrderDefault(OrderColumn),
     ProbeRow,
@@ -287,6 +290,12 @@ pub(super) const STEPS: &[Step] = &[
             min_length: 0,
         })
     ),
+    step!("0028_carried_window_table", "create tidegate_carried_window", Fact::Table(CARRIED_WINDOW)),
+    step!(
+        "0029_voucher_begin_index",
+        "add the index idx_begin_time to tb_seckill_voucher",
+        Fact::VoucherIndex("idx_begin_time")
+    ),
 ];
 
 /// The steps whose facts are missing.
@@ -299,6 +308,7 @@ fn holds(fact: &Fact, found: &Found) -> bool {
         Fact::Table(name) | Fact::View(name) => found.has_table(name),
         Fact::Column(column) => found.column(column.table, column.name).is_some(),
         Fact::UniqueKey => found.has_unique_key(),
+        Fact::VoucherIndex(name) => found.table(VOUCHER).is_some_and(|table| table.keys.contains_key(*name)),
         Fact::OrderDefault(column) => !column.lacks_default(found),
         Fact::ProbeRow => found.probe_row,
     }

@@ -26,6 +26,7 @@ pub(super) const UNANNOUNCED_RESULT: &str = "tidegate_unannounced_result";
 pub(super) const LIMIT: &str = "tidegate_limit";
 pub(super) const LIMIT_USE: &str = "tidegate_limit_use";
 pub(super) const CAMPAIGN: &str = "tidegate_campaign";
+pub(super) const CARRIED_WINDOW: &str = "tidegate_carried_window";
 pub(super) const PROBE: &str = "tidegate_probe";
 pub(super) const UNIQUE_KEY: &str = "uk_voucher_user_slot";
 pub(super) const UNIQUE_COLUMNS: [&str; 3] = ["voucher_id", "user_id", "slot"];

@@ -125,6 +125,16 @@ impl LockedRows {
         Ok(Ok(()))
     }
 
+    /// Sets the initial stock of a single voucher to its stock, if its sale has not begun, and it has no order in MySQL.
+    /// Returns whether this is so. Other sessions see the change only after [`LockedRows::commit`].
+    ///
+    /// # Errors
+    /// Fails like [`super::find`]. Whether the row is still locked is then unknown.
+    pub async fn begin_with_stock(&mut self, voucher: VoucherId) -> Result<bool, RecordsError> {
+        let update = sqlx::query(named(super::upcoming::BEGIN_WITH_STOCK)).bind(voucher.get());
+        Ok(update.execute(&mut **self.session).await?.rows_affected() > 0)
+    }
+
     /// The reason why the locked rows cannot be changed. `None` if they can be changed.
     pub fn refused(&self) -> Option<&str> {
         self.refused.as_deref()
@@ -142,6 +152,9 @@ impl LockedRows {
                  end_time = IF(end_time + 0 > 0 AND end_time <= CURRENT_TIMESTAMP, end_time, CURRENT_TIMESTAMP) WHERE voucher_id = ?",
             ));
             delisted.bind(voucher.get()).execute(&mut **self.session).await?;
+            // The sale never changes again, so no look has to read its window.
+            let carried = sqlx::query("DELETE FROM tidegate_carried_window WHERE voucher_id = ?");
+            carried.bind(voucher.get()).execute(&mut **self.session).await?;
         }
         Ok(())
     }
