@@ -250,7 +250,7 @@ impl ToldOfVoucher {
         };
         let due = |stock: i64| stock - orders.in_flight_units - orders.dead_units;
         let stocks = Stocks { redis_stock_due: stocks.stock.map(due), ..stocks };
-        VoucherAudit { voucher: totals.voucher, orders, rows, offences, stocks }
+        VoucherAudit { voucher: totals.voucher, orders, rows, offences, stocks, window: totals.window }
     }
 
     /// Adds the orders in a complete journal: an order that is nowhere else is written.

@@ -26,6 +26,7 @@ use crate::{
     table::Part,
     totals::{OrdersAndUnits, VoucherTotals},
     verify::{AT_ONCE, BETWEEN, Verify},
+    windows,
 };
 use bytes::Bytes;
 use sqlx::MySqlPool;
@@ -485,6 +486,18 @@ impl Comparison {
             let Some(sale) = sale else { continue };
             if !its.differences().is_empty() || its.redis.is_unsure {
                 self.read_totals_again(sale, its, job).await?;
+            }
+        }
+        self.compare_windows(totals, job).await
+    }
+
+    async fn compare_windows(&self, totals: &mut [VoucherTotals], job: &Job) -> Result<(), CompareError> {
+        let ComparedStores { redis, mysql, .. } = &self.stores;
+        let sold = totals.iter().filter(|its| its.redis.stock.is_some()).map(|its| its.voucher);
+        let sold: Vec<VoucherId> = sold.collect();
+        for found in windows::mismatches((redis, mysql), &sold, &job.stop).await? {
+            for its in totals.iter_mut().filter(|its| its.voucher == found.voucher) {
+                its.window = Some(found);
             }
         }
         Ok(())

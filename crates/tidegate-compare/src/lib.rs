@@ -21,6 +21,7 @@ mod table;
 pub mod text;
 mod totals;
 mod verify;
+pub mod windows;
 
 pub use compare::dead_orders;
 pub use compare_error::CompareError;

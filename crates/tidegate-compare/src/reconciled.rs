@@ -55,11 +55,13 @@ pub enum DifferenceKind {
     /// Redis has lost the sale, so that no user can buy. In MySQL the sale is on and has orders and units left, but
     /// Redis has no stock.
     SaleForgotten,
+    /// Redis begins or ends the sale at other times than MySQL says.
+    Window,
 }
 
 impl DifferenceKind {
     /// All kinds of differences, in the order of the reports.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::LostOrder,
         Self::LostEvent,
         Self::ReleaseUnknownToMysql,
@@ -79,6 +81,7 @@ impl DifferenceKind {
         Self::SlotsMismatch,
         Self::LimitPassed,
         Self::SaleForgotten,
+        Self::Window,
     ];
 
     /// The word for the kind in JSON, in metrics and in tables.
@@ -104,6 +107,7 @@ impl DifferenceKind {
             Self::SlotsMismatch => "slots_mismatch",
             Self::LimitPassed => "limit_passed",
             Self::SaleForgotten => "sale_forgotten",
+            Self::Window => "window",
         }
     }
 

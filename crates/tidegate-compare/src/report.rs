@@ -49,7 +49,14 @@ impl VoucherComparison {
     /// Whether the comparison found no failure of the voucher, and read all its data.
     #[must_use]
     pub fn is_clean(&self) -> bool {
-        let agrees = self.differences.iter().all(|count| !count.kind.is_failure());
+        self.has_right_orders() && self.totals.window.is_none()
+    }
+
+    /// Whether the orders and stocks of the voucher agree, and all its data was read. Its window may differ.
+    #[must_use]
+    pub fn has_right_orders(&self) -> bool {
+        let mut failures = self.differences.iter().filter(|count| count.kind.is_failure());
+        let agrees = failures.all(|count| count.kind == DifferenceKind::Window);
         agrees && self.totals.redis.unreadable.is_none() && !self.totals.redis.is_unsure
     }
 }

@@ -3,6 +3,7 @@
 use crate::{
     difference::{Difference, DifferenceCause, RepairMethod},
     reconciled::DifferenceKind,
+    windows::WindowMismatch,
 };
 use serde::Serialize;
 use tidegate_orders::{
@@ -50,6 +51,9 @@ pub struct VoucherTotals {
     pub is_change_open: bool,
     /// Whether Redis has no stock of the voucher, although in MySQL the sale is on and has orders and units left.
     pub is_forgotten: bool,
+    /// The windows of the sale in both stores. None: they are the same, or the sale is not loaded by a window.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub window: Option<WindowMismatch>,
 }
 
 /// The sums of a voucher's units in Redis.
@@ -143,6 +147,7 @@ impl VoucherTotals {
             open: OpenTotals::default(),
             is_change_open: false,
             is_forgotten: false,
+            window: None,
         }
     }
 
@@ -192,7 +197,7 @@ impl VoucherTotals {
     pub fn differences(&self) -> Vec<Difference> {
         use DifferenceCause::{ChangedByHand, RedisWentBack, Unknown};
         use DifferenceKind::{
-            CompactedMismatch, LoadedMismatch, MysqlStockMismatch, RedisStockMismatch, SaleForgotten,
+            CompactedMismatch, LoadedMismatch, MysqlStockMismatch, RedisStockMismatch, SaleForgotten, Window,
         };
         use RepairMethod::{ByHand, MoveStock, Rebuild};
 
@@ -213,6 +218,9 @@ impl VoucherTotals {
         if self.is_forgotten {
             let left = self.mysql.stock.unwrap_or(0);
             return vec![mismatch(SaleForgotten, left, RedisWentBack, Rebuild)];
+        }
+        if self.window.is_some() {
+            found.push(mismatch(Window, 0, ChangedByHand, ByHand));
         }
         if let Some(units) = self.redis.drift.filter(|units| *units != 0) {
             // Without a stock there is none to move, and unreadable notes may have moved it.

@@ -14,6 +14,7 @@ mod results;
 mod sales;
 mod server_settings;
 mod waiting;
+mod windows;
 mod workers;
 
 use serde::Serialize;
@@ -46,6 +47,8 @@ pub async fn diagnose(settings: &SystemSettings) -> DoctorReport {
     }
     if let (Some(pool), Some(database)) = reached {
         sales::check(settings, &mut redis, pool, database).await;
+        windows::check(settings, &mut redis, pool, database).await;
+        windows::check_time_zone(settings, &mut mysql, database).await;
         expirations::check(settings, &mut mysql, pool, database).await;
         results::check(settings, &mut redis, pool, database).await;
         reconciled::check(settings, &mut redis, pool).await;

@@ -38,7 +38,8 @@ impl VoucherAudit {
             .chain(wrong_keys.map(|what| format!("{what}; see {WRONG_TYPE}")))
             .chain(self.oversell_failure())
             .chain(self.journal_failure())
-            .chain(self.forgotten_failure());
+            .chain(self.forgotten_failure())
+            .chain(self.window.map(|window| format!("{}; see docs/calendar.md", window.sentence())));
         failures.map(|what| format!("voucher {}: {what}", self.voucher)).collect()
     }
 

@@ -9,6 +9,7 @@ use tidegate_stream::EntryId;
 use crate::{
     counts::{Misnamed, Offenders, StateCounts, Unreadable},
     limit_counters::{CounterDifference, NotCompared},
+    windows::WindowMismatch,
 };
 
 /// The results of checking all orders, stocks and limits in Redis and MySQL.
@@ -73,6 +74,9 @@ pub struct VoucherAudit {
     /// The stocks of the voucher in Redis and MySQL.
     #[serde(flatten)]
     pub stocks: Stocks,
+    /// The windows of the sale in both stores. None: they are the same, or the sale is not loaded by a window.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub window: Option<WindowMismatch>,
 }
 
 /// The number of admitted order ids, by what became of them. If no order is lost, mismatched or not released, `admitted

@@ -61,9 +61,10 @@ async fn look(
             "voucher {voucher} was delisted {} ago, and its keys use about {bytes} of Redis memory",
             span(age)
         );
-        let late =
-            settings.remove_delisted_after + settings.reconcile_every * LATE + Duration::from_secs(600);
-        if settings.reconcile_every.is_zero() || age > late {
+        let late = settings.reconcile.remove_delisted_after
+            + settings.reconcile.every * LATE
+            + Duration::from_secs(600);
+        if settings.reconcile.every.is_zero() || age > late {
             findings.warning(
                 what,
                 format!("to remove the keys, run tidegate voucher delist --voucher {voucher} --remove-keys"),

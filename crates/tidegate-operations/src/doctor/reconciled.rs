@@ -22,7 +22,7 @@ pub(super) async fn check(settings: &SystemSettings, findings: &mut Findings, re
     };
     match read.await {
         Ok((Some(found), now_ms)) => {
-            report(findings, &found, now_ms, settings.reconcile_every);
+            report(findings, &found, now_ms, settings.reconcile.every);
             report_removed(findings, &found, now_ms);
         }
         Ok((None, _)) => {}

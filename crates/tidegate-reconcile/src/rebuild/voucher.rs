@@ -81,6 +81,13 @@ impl Rebuild {
             frozen.end().await;
             return Ok(report.refused_with(NotRebuilt::Delisted));
         }
+        let window = frozen.row.window();
+        let sale = self.redis.sales().read_voucher(voucher).await.ok();
+        let is_on = sale.is_some_and(|sale| sale.stock.is_some() && sale.window.end.is_none());
+        if is_on && window.is_over(Timestamp::now()) {
+            frozen.end().await;
+            return Ok(report.refused_with(NotRebuilt::OverInMysql(window)));
+        }
         let now_ms = server_time_ms(self.redis.pool()).await.context("Failed to read the clock of Redis")?;
         let mut filling = Filling {
             rebuild: self,
@@ -360,19 +367,12 @@ impl Filling<'_> {
         Ok(self.rebuild.redis.staged_sales().stage_buyers(&mut self.staged, &buyers).await?)
     }
 
-    /// Reads the window from MySQL; a bound that only Redis has stays. Redis may have milliseconds where MySQL keeps
-    /// seconds.
+    /// Reads the window from MySQL, with the milliseconds of Redis. A bound that only Redis has stays.
     async fn window(&self) -> SaleWindow {
         let there = self.rebuild.redis.sales().read_voucher(self.frozen.row.voucher).await.ok();
         let there = there.map(|there| there.window).unwrap_or_default();
-        let bound = |row_ms: Option<i64>, there: Option<Timestamp>| {
-            let Some(row_ms) = row_ms else { return there };
-            let same =
-                there.filter(|there| there.as_millisecond().div_euclid(1000) == row_ms.div_euclid(1000));
-            same.or_else(|| Timestamp::from_millisecond(row_ms).ok())
-        };
-        let row = &self.frozen.row;
-        SaleWindow { begin: bound(row.begin_ms, there.begin), end: bound(row.end_ms, there.end) }
+        let window = self.frozen.row.window().with_milliseconds_of(&there);
+        SaleWindow { begin: window.begin.or(there.begin), end: window.end.or(there.end) }
     }
 }
 

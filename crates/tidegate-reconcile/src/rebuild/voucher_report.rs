@@ -2,7 +2,7 @@
 
 use serde::{Serialize, Serializer};
 use tidegate_compare::{OrdersAndUnits, text::counted};
-use tidegate_orders::{OrderId, VoucherId, records::manual_sql::set_keeps_journal};
+use tidegate_orders::{OrderId, VoucherId, records::manual_sql::set_keeps_journal, scripts::SaleWindow};
 
 /// The largest number of order ids in the list.
 const LISTED: usize = 20;
@@ -16,6 +16,12 @@ pub enum NotRebuilt {
     /// The voucher is delisted: its sale is over permanently.
     #[error("the voucher is delisted: its sale is over permanently; see docs/delist.md")]
     Delisted,
+    /// Redis sells the voucher without an end, and would end the sale: by MySQL, it is over.
+    #[error(
+        "Redis sells the voucher without an end, but MySQL has: {0}. The rebuild would end the sale: first set both with \
+         tidegate voucher schedule"
+    )]
+    OverInMysql(SaleWindow),
     /// Units are being added or taken.
     #[error(
         "the stock is being changed: first type the command that `tidegate voucher show` names, then this command again"

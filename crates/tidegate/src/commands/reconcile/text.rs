@@ -135,17 +135,7 @@ fn sentence(kind: DifferenceKind, total: u64, units: i64, totals: &VoucherTotals
             stock(totals.mysql.initial),
             totals.mysql.live_units
         ),
-        DifferenceKind::CompactedMismatch => {
-            let (purged, used) =
-                (totals.redis.purged.unwrap_or_default(), totals.mysql.used.unwrap_or_default());
-            format!(
-                "{} ({}) were removed from the journal as used orders, but MySQL has {} ({}) with the status used",
-                counted(purged.used_orders, "order"),
-                counted(purged.used_units.unsigned_abs(), "unit"),
-                counted(used.orders, "order"),
-                counted(used.units.unsigned_abs(), "unit"),
-            )
-        }
+        DifferenceKind::CompactedMismatch => compacted(totals),
         DifferenceKind::LimitUsesMismatch => {
             format!("{counters} of limits with another value than the sum of the counted orders")
         }
@@ -158,7 +148,20 @@ fn sentence(kind: DifferenceKind, total: u64, units: i64, totals: &VoucherTotals
         DifferenceKind::SaleForgotten => {
             format!("The sale is on with {of} left in MySQL, but Redis has no stock: every order is refused")
         }
+        DifferenceKind::Window => totals.window.map_or_else(String::new, |window| window.sentence()),
     }
+}
+
+/// The text about used orders that differ from the orders that were removed from the journal.
+fn compacted(totals: &VoucherTotals) -> String {
+    let (purged, used) = (totals.redis.purged.unwrap_or_default(), totals.mysql.used.unwrap_or_default());
+    format!(
+        "{} ({}) were removed from the journal as used orders, but MySQL has {} ({}) with the status used",
+        counted(purged.used_orders, "order"),
+        counted(purged.used_units.unsigned_abs(), "unit"),
+        counted(used.orders, "order"),
+        counted(used.units.unsigned_abs(), "unit"),
+    )
 }
 
 /// The text about the order, user or counter of a difference. None: it is a difference of a stock.
