@@ -31,6 +31,7 @@ mod ordering;
 mod pages;
 pub mod probe;
 mod problem;
+mod publishing;
 mod refusals;
 mod request;
 mod route;

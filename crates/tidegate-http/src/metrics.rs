@@ -52,7 +52,7 @@ pub(crate) fn render(
             add_times(&mut families, parts);
             add_state(&mut families, view, parts);
         }
-        families.one(&catalog::RECONCILE_EVERY, view.settings().system.reconcile_every.as_secs_f64());
+        families.one(&catalog::RECONCILE_EVERY, view.settings().system.reconcile.every.as_secs_f64());
         add_gathering(&mut families, gathered);
         add_status(&mut families, &gathered.status);
     }
@@ -150,6 +150,7 @@ fn add_state(families: &mut Families, view: &View, parts: &Parts) {
     let is_held = |reason| held.iter().any(|held| held.reason == reason);
     families.each(&catalog::PAUSED, [FLEET, SIGNAL].map(|reason| ([reason], flag(is_held(reason)))));
     families.one(&catalog::BUSY, flag(parts.busy.load(Relaxed)));
+    families.one(&catalog::SALES_NOT_LOADED, number(parts.not_loaded.load(Relaxed)));
     let outages = parts.breaker.outages();
     let outages = STORES.map(|store| ([label_of(store)], number(*outages.get(store).unwrap_or(&0))));
     families.each(&catalog::OUTAGES, outages);

@@ -3,6 +3,8 @@
 pub mod delist;
 pub mod limits;
 pub mod load;
+pub mod publish;
+pub mod schedule;
 pub mod show;
 pub mod stock_change;
 
@@ -30,6 +32,12 @@ pub struct VoucherStores {
 }
 
 impl VoucherStores {
+    /// Creates the connections from those of a running process.
+    #[must_use]
+    pub const fn new(redis: RedisStore, mysql: MySqlPool) -> Self {
+        Self { redis, mysql }
+    }
+
     /// Connects to Redis and MySQL of the partition.
     ///
     /// # Errors

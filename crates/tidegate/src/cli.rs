@@ -47,6 +47,8 @@ use crate::{
         voucher_check::VoucherCheckArgs,
         voucher_delist::VoucherDelistArgs,
         voucher_load::VoucherLoadArgs,
+        voucher_publish::VoucherPublishArgs,
+        voucher_schedule::VoucherScheduleArgs,
         voucher_show::VoucherShowArgs,
         voucher_stock::{StockAddArgs, StockTakeArgs, StockTransferArgs},
         webhooks::WebhooksArgs,
@@ -143,6 +145,10 @@ pub enum Command {
 pub enum VoucherCommand {
     /// Put a voucher on sale: create its MySQL row, then its Redis keys
     Load(VoucherLoadArgs),
+    /// Put a voucher with its begin and end into MySQL, for workers that load it before its begin
+    Publish(VoucherPublishArgs),
+    /// Change when a sale begins or ends, in MySQL and Redis, also while it is on
+    Schedule(VoucherScheduleArgs),
     /// Show the stock, times and orders of a voucher in Redis and in MySQL
     Show(VoucherShowArgs),
     /// Check whether a user would be admitted now, or which rule refuses the order

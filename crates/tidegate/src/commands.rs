@@ -39,6 +39,8 @@ pub mod top;
 pub mod voucher_check;
 pub mod voucher_delist;
 pub mod voucher_load;
+pub mod voucher_publish;
+pub mod voucher_schedule;
 pub mod voucher_show;
 pub mod voucher_stock;
 pub mod webhooks;

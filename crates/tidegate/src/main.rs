@@ -15,6 +15,7 @@ mod pending;
 mod scope;
 mod selection;
 mod signals;
+mod spans;
 mod telemetry;
 mod times;
 
@@ -74,6 +75,8 @@ async fn run_once(command: &Command, config: &Config) -> anyhow::Result<Exit> {
     let (settings, system) = (&config.settings, &config.settings.system);
     match command {
         Command::Voucher(VoucherCommand::Load(args)) => in_scope(args, system).await,
+        Command::Voucher(VoucherCommand::Publish(args)) => in_scope(args, system).await,
+        Command::Voucher(VoucherCommand::Schedule(args)) => in_scope(args, system).await,
         Command::Voucher(VoucherCommand::Show(args)) => in_scope(args, system).await,
         Command::Voucher(VoucherCommand::Check(args)) => in_scope(args, system).await,
         Command::Voucher(VoucherCommand::Add(args)) => in_scope(args, system).await,

@@ -11,13 +11,16 @@ use std::{
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use tidegate_operations::{order_progress::seconds_for, vouchers::limits::ShownRule};
+use sqlx::MySqlPool;
+use tidegate_operations::{order_progress::seconds_for, vouchers::limits::ShownRule, within::in_time};
 use tidegate_orders::{
     CampaignId, RedisStore, VoucherId,
     limits::{Rule, RuleSet},
+    records::vouchers,
     scripts::{Offer, OfferState, ScriptError},
 };
 use tidegate_stream::ReadRate;
+use tokio::sync::Semaphore;
 
 use super::{
     gates::Gates,
@@ -31,7 +34,15 @@ const MOST: usize = 1024;
 /// The time for which the estimate of the wait is reused.
 const WAIT_FRESH_FOR: Duration = Duration::from_secs(1);
 
+/// The largest number of vouchers that MySQL is asked about at a time.
+const MOST_ASKED: usize = 16;
+
+/// The time that MySQL has for an answer.
+const MYSQL_WITHIN: Duration = Duration::from_secs(2);
+
 type FoundOffer = Result<Option<Offer>, ScriptError>;
+/// An offer in MySQL. An error without a reason means that too many clients ask.
+type PublishedOffer = Result<Option<Offer>, Option<anyhow::Error>>;
 type FoundCampaign = Result<Option<(RuleSet, BTreeMap<String, VoucherId>)>, CampaignError>;
 
 /// The reason why a campaign was not found.
@@ -49,10 +60,13 @@ pub struct Offers {
     gates: Arc<Gates>,
     refusals: Refusals,
     vouchers: CachedByKey<VoucherId, FoundOffer>,
+    published: CachedByKey<VoucherId, PublishedOffer>,
     campaigns: CachedByKey<CampaignId, FoundCampaign>,
     /// The seconds that a new order waits for a worker, by the index of the partition.
     waits: CachedByKey<usize, Option<f64>>,
     rates: Arc<Mutex<HashMap<usize, ReadRate>>>,
+    /// The permits for questions to MySQL.
+    permits: Arc<Semaphore>,
 }
 
 impl Offers {
@@ -62,16 +76,25 @@ impl Offers {
             gates,
             refusals,
             vouchers: CachedByKey::new(fresh_for, MOST),
+            published: CachedByKey::new(fresh_for, MOST),
             campaigns: CachedByKey::new(fresh_for, MOST),
             waits: CachedByKey::new(WAIT_FRESH_FOR, MOST),
             rates: Arc::default(),
+            permits: Arc::new(Semaphore::new(MOST_ASKED)),
         }
     }
 
     /// The page about a voucher, as JSON.
     pub async fn voucher(&self, voucher: VoucherId) -> Result<Value, Problem> {
         let found = self.offer(voucher).await?;
-        let offer = self.found(&found)?.ok_or(ProblemKind::NoSuchSale)?;
+        let published;
+        let offer = match self.found(&found)? {
+            Some(offer) => offer,
+            None => {
+                published = self.published(voucher).await?;
+                &published
+            }
+        };
         let common = match offer.rules.campaign {
             Some(campaign) => self.common_rules(voucher, campaign).await?,
             None => Vec::new(),
@@ -136,6 +159,20 @@ impl Offers {
         found.as_ref().map(Option::as_ref).map_err(|error| self.refusals.not_asked(error))
     }
 
+    /// The offer of a voucher that only MySQL has, because its sale begins later.
+    async fn published(&self, voucher: VoucherId) -> Result<Offer, Problem> {
+        let stores = self.gates.stores_of_voucher(voucher);
+        let (_, mysql) = stores.map_err(|_| ProblemKind::RedisAway)?;
+        let permits = Arc::clone(&self.permits);
+        let ask = async move { published(&mysql, voucher, &permits).await };
+        match &*self.published.get(voucher, ask).await {
+            Ok(Some(offer)) => Ok(offer.clone()),
+            Ok(None) => Err(ProblemKind::NoSuchSale.into()),
+            Err(None) => Err(ProblemKind::TooManyQuestions.into()),
+            Err(Some(error)) => Err(Problem::of_mysql(error)),
+        }
+    }
+
     fn redis_of(&self, voucher: VoucherId) -> Result<RedisStore, Problem> {
         Ok(self.gates.of_voucher(voucher).ok_or(ProblemKind::RedisAway)?.redis.clone())
     }
@@ -195,6 +232,21 @@ impl Offers {
         };
         *self.waits.get(partition, ask).await
     }
+}
+
+/// Reads the offer of a voucher that is in MySQL only, because its sale begins later.
+async fn published(mysql: &MySqlPool, voucher: VoucherId, permits: &Semaphore) -> PublishedOffer {
+    let Ok(_permit) = permits.try_acquire() else { return Err(None) };
+    let find = async { Ok(vouchers::find(mysql, voucher).await?) };
+    let row = in_time("MySQL", MYSQL_WITHIN, find).await.map_err(Some)?;
+    let row = row.filter(|row| row.delisted_ms.is_none() && row.stock > 0);
+    let row = row.filter(|row| row.window().begin.is_some_and(|begin| begin > Timestamp::now()));
+    Ok(row.map(|row| Offer {
+        state: OfferState::NotBegun,
+        stock: Some(row.stock),
+        window: row.window(),
+        rules: RuleSet::default(),
+    }))
 }
 
 fn units_left(offer: &Offer) -> u64 {

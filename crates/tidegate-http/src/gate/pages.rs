@@ -27,6 +27,7 @@ use super::{
     order_list::{self, OrderList},
     ordering::Attributes,
     problem::{Admitted, Problem, ProblemKind},
+    publishing,
     refusals::Refusals,
     request::{self, Item, Wanted},
     route::{NoRoute, Route},
@@ -48,7 +49,6 @@ const BODY_BYTES: usize = 16 << 10;
 const EVENTS_BODY_BYTES: usize = 1 << 20;
 /// The outcome of a check if the order would be admitted.
 const WOULD_BE_ADMITTED: &str = "would_be_admitted";
-
 /// The time for which the gate reuses the last result of whether Redis answers.
 const READY_FRESH_FOR: Duration = Duration::from_secs(1);
 
@@ -162,6 +162,10 @@ impl GatePages {
                 Ok(()) => json_page(&json!({ "outcome": WOULD_BE_ADMITTED })),
                 Err(told) => problem(&told),
             },
+            Route::PublishVoucher => {
+                let shared = (&*self.following, self.settings.read_within);
+                Box::pin(publishing::answer_to(request, caller, shared)).await
+            }
             Route::PostEvents => self.post_events(request, caller).await.unwrap_or_else(|told| {
                 self.counters.event(Some(&told));
                 problem(&told)

@@ -28,6 +28,8 @@ pub enum Route<'a> {
     CheckOrder,
     /// The list of a user's orders of a voucher.
     ListOrders,
+    /// The voucher that is published, so that its sale begins later.
+    PublishVoucher,
     /// The offer of the voucher with this id.
     Voucher(&'a str),
     /// The offers of the campaign with this id.
@@ -65,6 +67,7 @@ impl<'a> Route<'a> {
             "/metrics" => (Some(Self::Metrics), None),
             "/orders" => (Some(Self::ListOrders), Some(Self::PlaceOrder)),
             "/orders/check" => (None, Some(Self::CheckOrder)),
+            "/vouchers" => (None, Some(Self::PublishVoucher)),
             "/results" => (Some(Self::Results), None),
             "/events" => (None, Some(Self::PostEvents)),
             path if has_tutorial && path.starts_with(tutorial::PATH) => {
@@ -104,6 +107,7 @@ impl<'a> Route<'a> {
             Self::PostEvent(_) | Self::PostEvents => Some(&[TokenScope::Event]),
             Self::Order(_) | Self::ListOrders | Self::Voucher(_) | Self::Campaign(_) => Some(LOOK),
             Self::Results => Some(&[TokenScope::Results]),
+            Self::PublishVoucher => Some(&[TokenScope::Sell]),
             Self::Metrics => Some(&[TokenScope::Read]),
             // The tutorial's login takes the place of a token.
             Self::Livez
@@ -139,6 +143,7 @@ mod tests {
         assert_eq!(route(Method::PATCH, "/orders"), Err(NoRoute::WrongMethod("GET, HEAD, POST")));
         assert_eq!(route(Method::GET, "/orders/check"), Err(NoRoute::WrongMethod("POST")));
         assert_eq!(route(Method::GET, "/vouchers/7"), Ok(Route::Voucher("7")));
+        assert_eq!(route(Method::GET, "/vouchers"), Err(NoRoute::WrongMethod("POST")));
         assert_eq!(route(Method::PUT, "/orders/7"), Err(NoRoute::WrongMethod("GET, HEAD")));
         assert_eq!(route(Method::GET, "/orders/7/events"), Ok(Route::Order("7/events")));
         assert_eq!(route(Method::POST, "/orders/7/events"), Ok(Route::PostEvent("7")));

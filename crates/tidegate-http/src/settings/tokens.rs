@@ -13,11 +13,13 @@ pub enum TokenScope {
     Read,
     /// To read the results of all orders.
     Results,
+    /// To publish vouchers, whose sales begin later.
+    Sell,
 }
 
 impl TokenScope {
     /// All scopes that a token can have.
-    pub const ALL: [Self; 4] = [Self::Order, Self::Event, Self::Read, Self::Results];
+    pub const ALL: [Self; 5] = [Self::Order, Self::Event, Self::Read, Self::Results, Self::Sell];
 
     /// The word for this scope in the configuration and in answers.
     #[must_use]
@@ -27,6 +29,7 @@ impl TokenScope {
             Self::Event => "event",
             Self::Read => "read",
             Self::Results => "results",
+            Self::Sell => "sell",
         }
     }
 }

@@ -7,7 +7,7 @@ use serde_json::{Value as Json, json};
 use tidegate_compare::text::counted;
 use tidegate_orders::{
     VoucherId,
-    records::vouchers::{self, Inserted, NewVoucher, VoucherRow},
+    records::vouchers::{self, Inserted, NewVoucher, VoucherRow, windows},
     scripts::{JournalUse, LoadReply, SaleWindow, VoucherState},
 };
 
@@ -225,14 +225,7 @@ fn is_loaded(sale: &VoucherState, row: Option<&VoucherRow>, request: &LoadReques
         let pay_within_s = request.pay_within_s.or(row.pay_within_s);
         (row.stock, row.initial_stock, row.pay_within_s) == (stock, Some(stock), pay_within_s)
     });
-    row && sale.stock == Some(stock) && is_same(sale.window, request.window())
-}
-
-/// Compares two windows to the millisecond, which is the precision of Redis.
-fn is_same(one: SaleWindow, other: SaleWindow) -> bool {
-    let ms =
-        |window: SaleWindow| [window.begin, window.end].map(|bound| bound.map(Timestamp::as_millisecond));
-    ms(one) == ms(other)
+    row && sale.stock == Some(stock) && sale.window.is_same(&request.window())
 }
 
 /// Returns why the voucher must not be loaded; None if both stores have nothing of it, or only what a load that was
@@ -247,7 +240,7 @@ fn refusal(
     if sale.delisted_ms.or(row.and_then(|row| row.delisted_ms)).is_some() {
         return Some(LoadRefusal::Delisted);
     }
-    let is_over = sale.window.end.is_some_and(|end| end <= now);
+    let is_over = sale.window.is_over(now);
     if let Some(left) = sale.stock.filter(|_| !is_over) {
         return Some(LoadRefusal::OnSale { left });
     }
@@ -278,14 +271,9 @@ fn overwrites(
         return Some(format!("an ended sale that has {} left in Redis", counted(left, "unit")));
     }
     let row = row?;
-    let second = |moment: Timestamp| moment.as_millisecond().div_euclid(1000);
-    let ends_otherwise = row.end_ms.map(|ms| ms.div_euclid(1000)) != window.end.map(second);
-    // Without a time at which the sale begins, a load writes the current time.
-    let begins_otherwise = row.begin_ms.is_some_and(|ms| match window.begin {
-        Some(begin) => ms.div_euclid(1000) != second(begin),
-        None => ms > now.as_millisecond(),
-    });
-    (ends_otherwise || begins_otherwise).then(|| "a different begin or end of the sale in MySQL".to_owned())
+    row.window()
+        .differs_from(&window, now)
+        .then(|| "a different begin or end of the sale in MySQL".to_owned())
 }
 
 /// Loads the voucher into both stores. The inner error means that another program changed it at the same time, or that
@@ -295,8 +283,7 @@ async fn load(
     request: &LoadRequest,
 ) -> anyhow::Result<Result<LoadOutcome, LoadRefusal>> {
     let LoadRequest { voucher, stock, .. } = *request;
-    let ms = |moment: Option<Timestamp>| moment.map(Timestamp::as_millisecond);
-    let (begin_ms, end_ms) = (ms(request.begin), ms(request.end));
+    let (begin_ms, end_ms) = request.window().ms();
     let (pay_within_s, keeps_journal) = (request.pay_within_s, request.journal == JournalUse::Complete);
     let new = NewVoucher { voucher, stock, begin_ms, end_ms, pay_within_s, keeps_journal };
     match vouchers::insert(&stores.mysql, &new).await.context(FAILED_IN_MYSQL)? {
@@ -319,12 +306,24 @@ async fn load(
         .await;
     let reply =
         reply.context("Failed to load the voucher into Redis; MySQL has its row: run this command again")?;
-    Ok(match reply {
+    let loaded = match reply {
         LoadReply::Loaded => Ok(LoadOutcome::Loaded),
         LoadReply::LoadedPaused => Ok(LoadOutcome::LoadedPaused),
         LoadReply::Delisted => Err(LoadRefusal::Delisted),
-        LoadReply::OnSale => load_of_whom(stores, request).await?,
-    })
+        LoadReply::OnSale | LoadReply::Begun => load_of_whom(stores, request).await?,
+    };
+    if loaded.is_ok() {
+        let noted = async {
+            let row = windows::find_window(&stores.mysql, voucher).await?;
+            match row.filter(|row| !row.row.window().differs_from(&request.window(), Timestamp::now())) {
+                Some(row) => row.note(&stores.mysql).await,
+                // A shop has just changed the row: a comparison reports the difference.
+                None => Ok(()),
+            }
+        };
+        noted.await.context("Failed to note in MySQL that Redis has the window; run this command again")?;
+    }
+    Ok(loaded)
 }
 
 /// Decides which load has put the voucher on sale since the plan was read. The client repeats a command whose reply was
@@ -337,7 +336,7 @@ async fn load_of_whom(
     let sale = stores.state(request.voucher).await?;
     // Some units may be sold by now.
     let is_ours =
-        sale.stock.is_some_and(|left| left <= request.stock) && is_same(sale.window, request.window());
+        sale.stock.is_some_and(|left| left <= request.stock) && sale.window.is_same(&request.window());
     Ok(match (is_ours, sale.pause.is_paused()) {
         (true, false) => Ok(LoadOutcome::Loaded),
         (true, true) => Ok(LoadOutcome::LoadedPaused),
