@@ -97,8 +97,9 @@ pub async fn mysql_unchecked(settings: &SystemSettings) -> anyhow::Result<Sessio
 /// # Errors
 /// If the URL is wrong, which the configuration checks before.
 pub fn mysql_sessions(settings: &SystemSettings) -> anyhow::Result<Sessions> {
+    let hosts = mysql_hosts(settings.mysql.url.reveal())?.into_iter();
     Ok(Sessions::new(SessionSettings {
-        hosts: mysql_hosts(settings.mysql.url.reveal())?,
+        hosts: hosts.map(|host| host.timezone(Some(settings.mysql.time_zone.clone()))).collect(),
         acquire_timeout: settings.mysql.acquire_timeout,
         lock_wait_timeout_s: settings.mysql.lock_wait_timeout_s,
         // The server ends the transaction of a frozen worker before other workers may claim its entries.
@@ -143,7 +144,7 @@ pub fn mysql_hosts(url: &str) -> sqlx::Result<Vec<MySqlConnectOptions>> {
 
 fn mysql_options(url: &str) -> sqlx::Result<MySqlConnectOptions> {
     let options = MySqlConnectOptions::from_str(url)?;
-    let options = options.timezone(Some("+00:00".to_owned())).disable_statement_logging();
+    let options = options.disable_statement_logging();
     // sqlx takes the brackets of an IPv6 address as a part of the host name.
     let address = options.get_host().strip_prefix('[').and_then(|host| host.strip_suffix(']'));
     Ok(match address.map(str::to_owned) {

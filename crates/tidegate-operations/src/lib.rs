@@ -7,6 +7,7 @@
 
 pub mod admit;
 pub mod busy_marker;
+pub mod calendar;
 pub mod campaigns;
 pub mod change;
 pub mod connect;
@@ -51,7 +52,7 @@ pub mod within;
 pub use change::{End, Ending, InvalidInput, Next, Plan, Report};
 pub use entry_source::EntrySource;
 pub use settings::{
-    FleetTiming, MySqlSettings, RedisSettings, ResultsSettings, StreamSettings, System, SystemSettings,
-    WebhookSettings, WebhookUrl,
+    CalendarSettings, FleetTiming, MySqlSettings, ReconcileSettings, RedisSettings, ResultsSettings,
+    StreamSettings, System, SystemSettings, WebhookSettings, WebhookUrl,
 };
 pub use stores::Stores;

@@ -183,15 +183,10 @@ pub struct SystemSettings {
     pub confirmation: Option<Confirmation>,
     /// The time limit for the payment of an order, if its voucher has no other limit; zero: orders never expire.
     pub pay_within: Duration,
-    /// The interval at which workers compare Redis with MySQL; zero: workers do not compare.
-    pub reconcile_every: Duration,
-    /// Whether workers also repair the differences that their comparisons find.
-    pub reconcile_repairs: bool,
-    /// The time between the permanent end of a sale and the removal of the voucher's keys by workers.
-    pub remove_delisted_after: Duration,
-    /// The age of finished orders after which workers remove their notes from the journals (Redis hashes of orders);
-    /// zero: never.
-    pub compact_after: Duration,
+    /// The settings of the section `[reconcile]`.
+    pub reconcile: ReconcileSettings,
+    /// The settings of the section `[calendar]`.
+    pub calendar: CalendarSettings,
     /// The settings of the results that are published for callers.
     pub results: ResultsSettings,
     /// The times and sizes for handling entries, which all workers share.
@@ -247,12 +242,37 @@ pub struct MySqlSettings {
     pub connections: u32,
     /// The highest number of batches of orders that are written at the same time.
     pub writers: usize,
+    /// The time zone of DATETIME columns, as the server knows it.
+    pub time_zone: String,
     /// The longest time to wait for a MySQL connection.
     pub acquire_timeout: Duration,
     /// The longest time that a statement, or the transaction of a batch, takes.
     pub statement_timeout: Duration,
     /// The longest time in seconds that a statement waits for a row lock.
     pub lock_wait_timeout_s: u32,
+}
+
+/// The settings of the section `[reconcile]`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ReconcileSettings {
+    /// The interval at which workers compare Redis with MySQL; zero: workers do not compare.
+    pub every: Duration,
+    /// Whether workers also repair the differences that their comparisons find.
+    pub repairs: bool,
+    /// The time between the permanent end of a sale and the removal of the voucher's keys by workers.
+    pub remove_delisted_after: Duration,
+    /// The age of finished orders after which workers remove their notes from the journals (Redis hashes of orders);
+    /// zero: never.
+    pub compact_after: Duration,
+}
+
+/// The settings of the section `[calendar]`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CalendarSettings {
+    /// Whether workers carry windows that changed in MySQL to Redis.
+    pub carries_windows: bool,
+    /// The time before its begin at which workers load a voucher into Redis. None: they load no voucher.
+    pub warm_up: Option<Duration>,
 }
 
 /// The settings of the section `[stream]`.

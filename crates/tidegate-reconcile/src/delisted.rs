@@ -113,7 +113,7 @@ impl KeyRemover {
     #[must_use]
     pub fn new((redis, mysql): (RedisStore, MySqlPool), settings: &SystemSettings, who: String) -> Self {
         let log = OperatorLog::new(redis.clone(), settings);
-        let after = settings.remove_delisted_after;
+        let after = settings.reconcile.remove_delisted_after;
         let causal_reads = Arc::default();
         Self { redis, mysql, causal_reads, log, who, after }
     }

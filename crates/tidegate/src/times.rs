@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::{
-    Span, SpanRelativeTo, Timestamp,
+    Timestamp,
     civil::DateTime,
     tz::{Offset, TimeZone},
 };
@@ -11,6 +11,8 @@ use tidegate_orders::records::vouchers::LATEST_MS;
 use tidegate_stream::EntryId;
 
 use crate::exit::WrongUsage;
+
+pub use crate::spans::parse_span;
 
 /// 2001-09-09, in milliseconds. A smaller number is probably a time in seconds.
 const EARLIEST_MS: i64 = 1_000_000_000_000;
@@ -196,17 +198,6 @@ fn kind_of(text: &str) -> Option<PointKind> {
     } else {
         parse_span(text.strip_prefix('-').unwrap_or(text)).ok().map(PointKind::Ago)
     }
-}
-
-/// Parses a duration: `90m`, `2h 30m`, `7d`. A day has 24 hours.
-///
-/// # Errors
-/// When the text is no duration, or is negative.
-pub fn parse_span(text: &str) -> Result<Duration, String> {
-    let span = text.trim().parse::<Span>().ok();
-    let exact = span.and_then(|span| span.to_duration(SpanRelativeTo::days_are_24_hours()).ok());
-    let positive = exact.and_then(|exact| Duration::try_from(exact).ok());
-    positive.ok_or_else(|| "give a duration, such as 90m, 2h or 7d".to_owned())
 }
 
 fn is_entry_id(text: &str) -> bool {

@@ -94,7 +94,7 @@ async fn prepare(fixture: &mut Fixture, orders: usize) -> Result<()> {
     }
     let sql = format!(
         "UPDATE tb_seckill_voucher SET stock = {}, initial_stock = {STOCK}, \
-         begin_time = NOW() - INTERVAL 1 HOUR, end_time = NOW() + INTERVAL 1 DAY",
+         begin_time = NOW() - INTERVAL 1 HOUR, end_time = '2037-12-31 23:59:59'",
         STOCK - orders as i64
     );
     sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut session).await?;

@@ -19,7 +19,8 @@ use tidegate_compare::{
 };
 use tidegate_lab::{MysqlServer, RedisServer};
 use tidegate_operations::{
-    End, FleetTiming, MySqlSettings, RedisSettings, ResultsSettings, Stores, StreamSettings, SystemSettings,
+    CalendarSettings, End, FleetTiming, MySqlSettings, ReconcileSettings, RedisSettings, ResultsSettings,
+    Stores, StreamSettings, SystemSettings,
     redacted::RedactedUrl,
     replay::{Replay, ReplayReport, ReplayRequest, ReplaySource},
     selection::EntryFilter,
@@ -80,6 +81,7 @@ fn settings(redis: &RedisServer, mysql: &MysqlServer) -> SystemSettings {
             writers: 2,
             acquire_timeout: 10 * second,
             statement_timeout: 10 * second,
+            time_zone: "+00:00".into(),
             lock_wait_timeout_s: 1,
         },
         stream: StreamSettings {
@@ -92,10 +94,8 @@ fn settings(redis: &RedisServer, mysql: &MysqlServer) -> SystemSettings {
         keys: KeyTemplates::default(),
         confirmation: None,
         pay_within: Duration::ZERO,
-        reconcile_every: Duration::ZERO,
-        reconcile_repairs: false,
-        remove_delisted_after: Duration::ZERO,
-        compact_after: Duration::ZERO,
+        reconcile: ReconcileSettings::default(),
+        calendar: CalendarSettings::default(),
         results: ResultsSettings {
             published: Published::Exceptions,
             keep: None,

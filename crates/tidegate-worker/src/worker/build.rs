@@ -69,6 +69,7 @@ impl Worker {
             contentions: Arc::clone(ledger.contentions()),
             expirations: Arc::clone(sweeper.appended()),
             busy: Arc::default(),
+            not_loaded: Arc::default(),
             result_counters: Arc::clone(publisher.counters()),
         };
         count_reconnects(parts.redis.pool(), &parts.counters);

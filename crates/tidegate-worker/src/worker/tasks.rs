@@ -1,6 +1,7 @@
 //! The list of a worker's background tasks.
 
 mod busy_marker;
+mod calendar;
 mod expire;
 mod pause;
 mod reconcile;
@@ -11,7 +12,12 @@ pub mod summary;
 use std::sync::Arc;
 
 use fred::types::Key;
-use tidegate_operations::{busy_marker::BusyMarker, expirations::Sweeper};
+use tidegate_operations::{
+    busy_marker::BusyMarker,
+    calendar::{WarmUp, WindowCarrier},
+    expirations::Sweeper,
+    vouchers::VoucherStores,
+};
 use tidegate_orders::Publisher;
 use tidegate_stream::{Leases, PauseSwitch};
 use tokio::sync::Semaphore;
@@ -59,6 +65,16 @@ pub fn tasks(
     if busy_marker.is_used() {
         let task = MarkBusy { marker: marker(), busy: Arc::clone(&parts.busy), log: busy_marks };
         tasks.push(Background::new(task).under(lease(keys.busy_marker())));
+    }
+    let within = settings.system.mysql.statement_timeout;
+    if let Some(ahead) = settings.system.calendar.warm_up {
+        let stores = VoucherStores::new(redis.clone(), parts.sessions.pool(1));
+        let task = calendar::warm_up(WarmUp::new(stores, ahead, within), Arc::clone(&parts.not_loaded));
+        tasks.push(Background::new(task).when(shard.is_right()).under(lease(keys.warm_up())));
+    }
+    if settings.system.calendar.carries_windows {
+        let task = calendar::carry_windows(WindowCarrier::new(redis.clone(), parts.sessions.pool(1), within));
+        tasks.push(Background::new(task).when(shard.is_right()).under(lease(keys.calendar())));
     }
     tasks
 }

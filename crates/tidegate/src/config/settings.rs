@@ -12,18 +12,24 @@ mod worker;
 use std::time::Duration;
 
 use tidegate_http::{AdminSettings, GateSettings, TokenSettings};
-use tidegate_operations::{ResultsSettings, System, SystemSettings, busy_marker::BusyMarkerSettings};
+use tidegate_operations::{
+    CalendarSettings, ReconcileSettings, ResultsSettings, System, SystemSettings,
+    busy_marker::BusyMarkerSettings,
+};
 use tidegate_orders::Published;
 use tidegate_stream::{Failover, LaneSettings, cluster::is_cluster_url};
 use tidegate_worker::{ProcessSettings, WorkerSettings};
 use tracing_subscriber::EnvFilter;
 
 use super::{reader::SettingsReader, suggest::did_you_mean};
+use crate::spans::parse_span;
 
 /// The least byte limit for the entries that a lane has in progress, even if there are many partitions.
 const LEAST_BATCH_BYTES: usize = 128 << 10;
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 const HOUR_MS: i64 = 3_600_000;
+/// The longest time before its begin at which workers load a voucher: 7 days.
+const LONGEST_WARM_UP: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// All settings of the program; `config/default.toml` describes each setting.
 #[derive(Clone, Debug)]
@@ -90,16 +96,12 @@ impl Settings {
                     keys,
                     confirmation: gate::confirmation(reader),
                     pay_within: Duration::from_secs(reader.number("order.pay_within_s", 0..=365 * 24 * 3600)),
-                    reconcile_every: Duration::from_secs(
-                        reader.number("reconcile.every_s", 0..=7 * 24 * 3600),
-                    ),
-                    reconcile_repairs: reader.choice("reconcile.repair", &[("no", false), ("yes", true)]),
-                    remove_delisted_after: Duration::from_secs(
-                        reader.number("reconcile.remove_delisted_after_s", 0..=365 * 24 * 3600),
-                    ),
-                    compact_after: Duration::from_secs(
-                        reader.number("reconcile.compact_after_s", 0..=10 * 365 * 24 * 3600),
-                    ),
+                    reconcile: reconcile(reader),
+                    calendar: CalendarSettings {
+                        carries_windows: reader
+                            .choice("calendar.carry_windows", &[("no", false), ("yes", true)]),
+                        warm_up: warm_up(reader),
+                    },
                     results: results(reader),
                     fleet: worker::fleet(&worker),
                 },
@@ -151,6 +153,29 @@ fn results(reader: &mut SettingsReader<'_>) -> ResultsSettings {
         keep_bytes: Some(keep_bytes).filter(|bytes| *bytes > 0),
         webhooks: webhooks::read(reader, published).into(),
     }
+}
+
+fn reconcile(reader: &mut SettingsReader<'_>) -> ReconcileSettings {
+    let mut seconds = |key, most| Duration::from_secs(reader.number(key, 0..=most));
+    ReconcileSettings {
+        every: seconds("reconcile.every_s", 7 * 24 * 3600),
+        remove_delisted_after: seconds("reconcile.remove_delisted_after_s", 365 * 24 * 3600),
+        compact_after: seconds("reconcile.compact_after_s", 10 * 365 * 24 * 3600),
+        repairs: reader.choice("reconcile.repair", &[("no", false), ("yes", true)]),
+    }
+}
+
+/// Reads the time before their begin at which workers load vouchers: a duration, or `off`.
+fn warm_up(reader: &mut SettingsReader<'_>) -> Option<Duration> {
+    let text = reader.text("calendar.warm_up");
+    if text == "off" {
+        return None;
+    }
+    let span = parse_span(&text).ok().filter(|span| LONGEST_WARM_UP >= *span && span.as_secs() > 0);
+    if span.is_none() {
+        reader.wrong("calendar.warm_up", "must be off, or a duration from 1s to 7d, such as 10m");
+    }
+    span
 }
 
 fn log(reader: &mut SettingsReader<'_>) -> LogSettings {

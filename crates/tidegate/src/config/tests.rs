@@ -269,7 +269,7 @@ fn a_token_has_a_name_scopes_and_a_digest_which_is_never_shown() {
     for (wrong, why) in [
         ("shop", "NAME:SCOPE+SCOPE:SHA256"),
         ("shop:order:f52fbd", "64 hexadecimal digits"),
-        (&format!("shop:sell:{DIGEST}"), "at least one of order, event, read, results"),
+        (&format!("shop:buy:{DIGEST}"), "at least one of order, event, read, results, sell"),
         (&format!("Shop:order:{DIGEST}"), "1 to 32 lower-case letters"),
         (&format!("{text},{text}"), "is the digest of another token"),
         (&format!("{text},shop:read:{}", DIGEST.replace('f', "0")), "is already the name of another entry"),

@@ -47,7 +47,7 @@ pub fn wrong_redis_query(url: &str) -> Option<String> {
 /// The text about a mistake in the query of a MySQL URL. It never shows a value, because a value may be a secret.
 pub fn wrong_mysql_query(url: &str) -> Option<String> {
     wrong_query(url, &MYSQL_PARAMETERS, &MYSQL_PARAMETERS[..MYSQL_TOLD], |name| match name {
-        "timezone" | "time-zone" | "serverTimezone" => Some("sessions always use UTC"),
+        "timezone" | "time-zone" | "serverTimezone" => Some("set mysql.time_zone instead"),
         "useSSL" | "sslMode" | "tls" => Some("for TLS, use ssl-mode=VERIFY_IDENTITY"),
         "user" | "password" => Some("write both before the host: mysql://user:password@host:3306/database"),
         _ => None,
@@ -105,7 +105,7 @@ mod tests {
         }
         for (url, told) in [
             ("mysql://h/db?useSSL=false&serverTimezone=UTC", "ssl-mode"),
-            ("mysql://h/db?ssl-mode=REQUIRED&timezone=Asia/Shanghai", "UTC"),
+            ("mysql://h/db?ssl-mode=REQUIRED&timezone=Asia/Shanghai", "mysql.time_zone"),
             ("mysql://h/db?ssl_mode=REQUIRED", "did you mean ssl-mode?"),
             ("mysql://h/db?connectTimeout=3", "known parameters: ssl-mode, ssl-ca"),
         ] {

@@ -9,7 +9,7 @@ use tidegate_compare::{
     reconciled::{DifferenceKind, Reconciled},
 };
 use tidegate_operations::{Next, Plan, Report, Stores, SystemSettings};
-use tidegate_orders::{RedisStore, VoucherId};
+use tidegate_orders::{RedisStore, VoucherId, records::vouchers::windows, scripts::SaleCalendar};
 use tidegate_reconcile::{
     KeyRemover, MOST_REPAIRED, Repair, RepairPlan, RepairReport, UseSweeper,
     compact::{CompactReport, Compactor},
@@ -65,7 +65,7 @@ impl Reconciler {
         let remover = KeyRemover::new(stores.clone(), settings, who.clone());
         let comparison =
             Comparison::new(stores.clone(), request).reading_causally(parts.sessions.causal_reads());
-        let after = (settings.compact_after, Pace::Quarter);
+        let after = (settings.reconcile.compact_after, Pace::Quarter);
         let compactor = Compactor::new(stores, after);
         let sweeper = UseSweeper::new(redis.clone(), Pace::Quarter);
         let (settings, began, told) = (settings.clone(), Instant::now(), Vec::new());
@@ -105,10 +105,11 @@ impl Reconciler {
             on_heap(|| self.keep_repaired(before, job)).await;
         }
         on_heap(|| self.note_journals(&report)).await;
+        on_heap(|| self.note_windows(&report)).await;
         on_heap(|| self.remove_delisted(&report)).await;
         on_heap(|| self.sweep(&report)).await;
         // A voucher that an operator has to repair does not keep other vouchers from being compacted.
-        let clean = report.vouchers.iter().filter(|look| look.is_clean());
+        let clean = report.vouchers.iter().filter(|look| look.has_right_orders());
         let clean: Vec<VoucherId> = clean.map(|look| look.totals.voucher).collect();
         on_heap(|| self.compact_if_due(&clean, now.clone(), job)).await?;
         Ok(Some(now))
@@ -127,7 +128,7 @@ impl Reconciler {
 
     /// Compares. If workers have to repair, this also returns the plan of the repair.
     async fn compare(&self, job: &Job) -> Result<(ComparisonReport, Option<RepairPlan>), CompareError> {
-        if !self.settings.reconcile_repairs {
+        if !self.settings.reconcile.repairs {
             return Ok((self.comparison.run(job, |_| {}).await?, None));
         }
         let (report, plan) = plan_repair(&self.comparison, MOST_REPAIRED, job).await?;
@@ -175,6 +176,22 @@ impl Reconciler {
         }
     }
 
+    /// Notes in MySQL which sales Redis has, so that their windows are carried when they change. If this fails, it is
+    /// done after the next comparison.
+    async fn note_windows(&self, report: &ComparisonReport) {
+        if !self.settings.calendar.carries_windows {
+            return;
+        }
+        let sold = report.vouchers.iter().map(|look| &look.totals).filter(|it| it.redis.stock.is_some());
+        let sold: Vec<VoucherId> = sold.map(|it| it.voucher).collect();
+        let read = SaleCalendar::of(&self.redis).read_windows(&sold).await;
+        let by_window = sold.iter().zip(read).filter(|(_, window)| matches!(window, Ok(Some(_))));
+        let by_window: Vec<VoucherId> = by_window.map(|(voucher, _)| *voucher).collect();
+        if let Err(error) = windows::note_first(&self.comparison.stores().mysql, &by_window).await {
+            tracing::debug!(%error, "could not note in MySQL which sales Redis has");
+        }
+    }
+
     /// Removes the keys of vouchers that were delisted long enough ago. If this fails, it is done after the next
     /// comparison.
     async fn remove_delisted(&self, report: &ComparisonReport) {
@@ -210,11 +227,11 @@ impl Reconciler {
         mut kept: Reconciled,
         job: &Job,
     ) -> Result<(), CompareError> {
-        if self.settings.compact_after.is_zero() || vouchers.is_empty() {
+        if self.settings.reconcile.compact_after.is_zero() || vouchers.is_empty() {
             return Ok(());
         }
         let before_ms = self.compactor.cut_off_ms().await?;
-        let step = COMPACT_STEP.min(self.settings.compact_after / COMPACT_PART);
+        let step = COMPACT_STEP.min(self.settings.reconcile.compact_after / COMPACT_PART);
         let step_ms = i64::try_from(step.as_millis()).unwrap_or(i64::MAX);
         // A clock that was set back must not prevent compaction.
         let is_due = before_ms.saturating_sub(kept.compacted_before_ms).saturating_abs() >= step_ms.max(1);
@@ -236,10 +253,10 @@ impl Reconciler {
     /// this process if there was none.
     async fn is_due(&self) -> Result<bool, StreamError> {
         let Some(last) = Reconciled::read(&self.redis).await? else {
-            return Ok(self.began.elapsed() >= self.settings.reconcile_every);
+            return Ok(self.began.elapsed() >= self.settings.reconcile.every);
         };
         let now_ms = i64::try_from(server_time_ms(self.redis.pool()).await?).unwrap_or(i64::MAX);
-        Ok(is_over(last.at_ms, now_ms, self.settings.reconcile_every))
+        Ok(is_over(last.at_ms, now_ms, self.settings.reconcile.every))
     }
 }
 
@@ -251,7 +268,7 @@ fn is_over(last_ms: i64, now_ms: i64, every: Duration) -> bool {
 
 impl Task for Reconciler {
     fn routine(&self) -> Routine {
-        let every = self.settings.reconcile_every;
+        let every = self.settings.reconcile.every;
         // A run that failed may have read everything before.
         let after_failure = every.min(REST);
         Routine { after_failure, ..Routine::new("compare both stores", LOOK_EVERY.min(every)) }
@@ -259,7 +276,7 @@ impl Task for Reconciler {
 
     fn run_once(&mut self) -> Run<'_> {
         on_heap(async || {
-            if self.settings.reconcile_every.is_zero() {
+            if self.settings.reconcile.every.is_zero() {
                 return Ok(NextRun::Done);
             }
             let Some(found) = on_heap(|| self.look_if_due()).await? else {

@@ -57,10 +57,25 @@ pub(super) fn mysql(reader: &mut SettingsReader<'_>, lanes: usize) -> MySqlSetti
         shard_tags: Vec::new(),
         connections: u32::try_from(lanes).unwrap_or(64) + 1,
         writers: reader.number("mysql.writers", 1..=64),
+        time_zone: time_zone(reader),
         acquire_timeout: reader.millis("mysql.acquire_timeout_ms", 100..=60_000),
         // This must be longer than a wait for a lock, which would be mistaken for an outage.
         statement_timeout: reader.millis("mysql.statement_timeout_ms", 1_001..=HOUR_MS),
         lock_wait_timeout_s: LOCK_WAIT_TIMEOUT_S,
+    }
+}
+
+/// Reads the time zone of DATETIME columns: `UTC` or an offset. A name could have hours that occur twice.
+fn time_zone(reader: &mut SettingsReader<'_>) -> String {
+    const UTC: &str = "+00:00";
+    let zone = reader.word("mysql.time_zone");
+    match zone.as_bytes() {
+        b"UTC" => UTC.to_owned(),
+        [b'+' | b'-', b'0'..=b'1', b'0'..=b'9', b':', b'0'..=b'5', b'0'..=b'9'] => zone,
+        _ => {
+            reader.wrong("mysql.time_zone", "must be UTC, or an offset such as +08:00");
+            UTC.to_owned()
+        }
     }
 }
 
