@@ -19,6 +19,7 @@ mod terminal;
 mod admit_confirmed;
 mod audit;
 mod busy_marks;
+mod calendar;
 mod campaigns;
 mod commands;
 mod compact;

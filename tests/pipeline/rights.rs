@@ -195,6 +195,27 @@ async fn with_the_rights_of_the_examples_webhooks_are_sent_counted_and_changed()
     assert_eq!(denied(&fixture).await, [""; 0]);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn with_the_rights_of_the_examples_a_worker_keeps_the_calendar() {
+    let fixture = open().await.migrated().await;
+    let operator = program(&fixture, "tidegate-operator", "tidegate-operator");
+    let run = async |sql: &'static str| fixture.pool.execute(sql).await.expect("MySQL does it");
+    run("INSERT INTO tb_seckill_voucher (voucher_id, stock, begin_time, end_time) VALUES \
+         (7, 5, NOW() + INTERVAL 1 MINUTE, NOW() + INTERVAL 1 DAY)")
+    .await;
+    operator.run("limit set --voucher 7 --name mine --subject user --window sale --orders 2 --yes").expect(0);
+    let plan = fixture.worker("w").set("REDIS_URL", fixture.redis_url_of("tidegate-worker"));
+    let plan = plan.set("MYSQL_URL", fixture.mysql_url_of("tidegate-worker"));
+    let worker = plan.set("CALENDAR_WARM_UP", "10m").set("CALENDAR_CARRY_WINDOWS", "yes").start();
+    worker.says("loaded a voucher whose sale begins soon").await;
+    assert_eq!(fixture.call("GET seckill:limited:7").await.as_string().as_deref(), Some("5"));
+    run("UPDATE tb_seckill_voucher SET end_time = NOW() + INTERVAL 1 HOUR WHERE voucher_id = 7").await;
+    worker.says("carried the changed window of a sale from MySQL to Redis").await;
+    operator.run("voucher schedule --voucher 7 --no-end --yes").expect(0);
+    assert!(worker.stop().await.success());
+    assert_eq!(denied(&fixture).await, [""; 0]);
+}
+
 /// The documents and `tidegate order show` name these commands. `tests/documents` types the lines of the documents with
 /// the same users.
 #[tokio::test(flavor = "multi_thread")]

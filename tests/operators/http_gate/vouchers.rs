@@ -4,11 +4,12 @@ use std::{fs, net::SocketAddr};
 
 use futures_util::future::join_all;
 use hyper::Method;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::{Answer, address_of, ask, post};
 use crate::{
-    fixture::{Fixture, until},
+    fixture::{Fixture, tokens::token_entry, until},
     order_event::operator,
 };
 
@@ -187,4 +188,51 @@ async fn a_user_whose_second_order_is_refused_finds_the_first_one_waiting_and_wr
     }
     assert!(worker.stop().await.success());
     assert!(gate.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_seller_publishes_a_voucher_that_is_shown_at_once_and_sells_at_its_begin() {
+    let fixture = Fixture::open().await;
+    let tokens = [token_entry("seller", "sell", "seller"), token_entry("shop", "order", "shop")].join(",");
+    let plan = fixture.worker("gate").set("GATE_LISTEN", "127.0.0.1:0").set("GATE_SOLD_OUT_MS", 0);
+    let gate = plan.set("TOKENS", tokens).start_as("gate");
+    let address = address_of(&gate).await;
+    let ask = async |token: &str, method: Method, path: &str, body: &Value| {
+        let bearer = format!("Bearer {token}");
+        let headers = [("Content-Type", "application/json"), ("Authorization", bearer.as_str())];
+        ask(address, method, path, &headers, &body.to_string()).await
+    };
+    let begin =
+        Timestamp::from_second((Timestamp::now() + SignedDuration::from_secs(8)).as_second()).unwrap();
+    let voucher = json!({ "voucherId": "7", "stock": 3, "begin": begin.to_string(), "payWithinS": 900 });
+    let refused = ask("shop", Method::POST, "/vouchers", &voucher).await;
+    assert_eq!((kind(&refused), &refused.body["scopes"]), ((403, "no-scope"), &json!(["sell"])));
+    assert_eq!(kind(&ask("shop", Method::GET, "/vouchers/7", &json!({})).await), (404, "no-such-sale"));
+    let published = ask("seller", Method::POST, "/vouchers", &voucher).await;
+    assert_eq!(
+        (published.status, published.headers["location"].to_str().unwrap()),
+        (201, "/vouchers/7"),
+        "{:#}",
+        published.body
+    );
+    let shown = ask("shop", Method::GET, "/vouchers/7", &json!({})).await;
+    for page in [&published, &shown] {
+        assert_eq!(page.body["state"], "not_begun", "{:#}", page.body);
+        assert_eq!((&page.body["unitsLeft"], &page.body["begin"]), (&json!(3), &json!(begin.to_string())));
+    }
+    assert_eq!(ask("seller", Method::POST, "/vouchers", &voucher).await.status, 200, "the same again");
+    let other = json!({ "voucherId": "7", "stock": 4, "begin": begin.to_string() });
+    assert_eq!(kind(&ask("seller", Method::POST, "/vouchers", &other).await), (409, "voucher-exists"));
+    let large = json!({ "voucherId": "8", "stock": 9_999_999_999_999_i64, "begin": "2030-01-01T00:00:00Z" });
+    assert_eq!(kind(&ask("seller", Method::POST, "/vouchers", &large).await), (422, "bad-input"));
+    let past = json!({ "voucherId": "8", "stock": 1, "begin": "2020-01-01T00:00:00Z" });
+    assert_eq!(ask("seller", Method::POST, "/vouchers", &past).await.body["errors"][0]["pointer"], "/begin");
+
+    let _worker = fixture.worker("w").set("CALENDAR_WARM_UP", "10m").start();
+    let order = json!({ "voucherId": "7", "userId": "1" });
+    let ordered = || async { ask("shop", Method::POST, "/orders", &order).await.status == 202 };
+    until("the voucher sells", ordered).await;
+    assert!(Timestamp::now() >= begin);
+    fixture.settled().await;
+    assert_eq!(fixture.live_orders().await.len(), 1);
 }

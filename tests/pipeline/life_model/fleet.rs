@@ -68,7 +68,7 @@ impl<'a> Fleet<'a> {
     /// Puts a voucher on sale on both sides. Its orders have to be paid within this many seconds.
     pub async fn load(&self, voucher: i64, stock: i64, pay_within: Option<u32>) {
         let insert = "INSERT INTO tb_seckill_voucher (voucher_id, stock, begin_time, end_time, initial_stock, pay_within) \
-                      VALUES (?, ?, NOW(), NOW() + INTERVAL 1 DAY, ?, ?)";
+                      VALUES (?, ?, NOW(), '2037-12-31 23:59:59', ?, ?)";
         let row = sqlx::query(insert).bind(voucher).bind(stock).bind(stock).bind(pay_within);
         row.execute(&self.pool).await.expect("the voucher is inserted");
         let (voucher, stock) = (voucher.try_into().expect("a voucher"), stock.unsigned_abs());
