@@ -1,11 +1,12 @@
-//! Requests to a worker's pages, as a scraper or a probe sends them.
+//! Requests to a worker's pages, as a scraper or a probe sends them, and to a gate, as callers send them.
 #![allow(dead_code, reason = "every test file uses a part of it")]
 
-use std::{collections::BTreeMap, net::SocketAddr};
+use std::{collections::BTreeMap, error::Error, net::SocketAddr};
 
-use http_body_util::{BodyExt, Empty};
+use http_body_util::{BodyExt, Empty, Full};
 use hyper::{Method, Request, body::Bytes, client::conn::http1, header::AUTHORIZATION};
 use hyper_util::rt::TokioIo;
+use serde_json::Value;
 use tokio::net::TcpStream;
 
 use crate::fixture::{Worker, until};
@@ -58,6 +59,32 @@ pub async fn ask(method: Method, address: SocketAddr, path: &str, authorization:
     let status = response.status().as_u16();
     let body = response.into_body().collect().await.expect("a body").to_bytes();
     Page { status, content_type, text: String::from_utf8(body.to_vec()).expect("text") }
+}
+
+/// The reason why a request has no answer.
+pub type Unanswered = Box<dyn Error + Send + Sync>;
+
+/// Sends JSON to a gate. The answer is its status and its body.
+///
+/// # Errors
+/// Fails if the gate does not accept the connection, or closes it before the answer.
+pub async fn post_json(
+    gate: SocketAddr,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &Value,
+) -> Result<(u16, Value), Unanswered> {
+    let stream = TcpStream::connect(gate).await?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    tokio::spawn(connection);
+    let mut request = Request::post(path).header("Host", "gate").header("Content-Type", "application/json");
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let response = sender.send_request(request.body(Full::new(Bytes::from(body.to_string())))?).await?;
+    let status = response.status().as_u16();
+    let body = response.into_body().collect().await?.to_bytes();
+    Ok((status, serde_json::from_slice(&body)?))
 }
 
 /// Requests a page of a worker with GET.

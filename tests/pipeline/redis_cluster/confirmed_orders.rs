@@ -11,21 +11,20 @@ use std::{
     time::{Duration, Instant},
 };
 
-use http_body_util::{BodyExt, Full};
-use hyper::{Method, Request, body::Bytes, client::conn::http1};
-use hyper_util::rt::TokioIo;
 use rand::{Rng, RngExt, SeedableRng, rngs::StdRng};
 use serde_json::{Value, json};
 use sqlx::MySqlPool;
 use tidegate_lab::{RedisCluster, RedisNode, Seeds};
 use tokio::{
-    net::TcpStream,
     task::JoinSet,
     time::{sleep, timeout},
 };
 
 use super::{WHOLE_WITHIN, fixture::ClusterFixture};
-use crate::fixture::{Worker, invariants::none_is, until, until_within};
+use crate::{
+    browser::{Unanswered, post_json},
+    fixture::{Worker, invariants::none_is, until, until_within},
+};
 
 /// The voucher of the drill. It is in the partition `{10}`.
 const VOUCHER: i64 = 24;
@@ -130,22 +129,9 @@ impl Callers {
     }
 }
 
-async fn post(gate: SocketAddr, user: i64) -> Result<(u16, Value), Box<dyn std::error::Error + Send + Sync>> {
-    let stream = TcpStream::connect(gate).await?;
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    tokio::spawn(connection);
-    let body = json!({ "voucherId": VOUCHER.to_string(), "userId": user.to_string() }).to_string();
-    let request = Request::builder()
-        .method(Method::POST)
-        .uri("/orders")
-        .header("Host", "gate")
-        .header("Content-Type", "application/json")
-        .header("Idempotency-Key", format!("order-{user}"))
-        .body(Full::new(Bytes::from(body)))?;
-    let response = sender.send_request(request).await?;
-    let status = response.status().as_u16();
-    let body = response.into_body().collect().await?.to_bytes();
-    Ok((status, serde_json::from_slice(&body)?))
+async fn post(gate: SocketAddr, user: i64) -> Result<(u16, Value), Unanswered> {
+    let body = json!({ "voucherId": VOUCHER.to_string(), "userId": user.to_string() });
+    post_json(gate, "/orders", &[("Idempotency-Key", &format!("order-{user}"))], &body).await
 }
 
 impl Drill {
