@@ -76,6 +76,11 @@ limits seeds="20": servers
 chaos seeds="50": servers
     TIDEGATE_TEST_SEED={{ if seeds =~ '-' { seeds } else { "1-" + seeds } }} cargo test {{ everything }} --test pipeline chaos -- --nocapture
 
+# Update workers and gates under load from the commit in tests/rolling-from to this one, and back, side by side for a while
+rolling: servers
+    TIDEGATE_TEST_OLD_SOURCE="$({{ scripts }}/old-program.sh)" \
+        cargo test {{ everything }} --test pipeline rolling:: -- --ignored --test-threads 1
+
 # Measure the cost of waiting for a replica (admission, drain), and the loss in twenty failovers with and without it
 failovers: servers
     cargo test --release --package tidegate-orders --test promises -- --ignored --nocapture --test-threads 1 twenty_failovers what_a_wait_a_batch

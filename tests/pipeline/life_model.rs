@@ -31,11 +31,11 @@ use sale::Sale;
 /// The number of parallel sales, which is also the usual total; `just model` runs several such parts.
 const RUNS: u64 = 200;
 /// The orders of a voucher have ids from a multiple of this number.
-const IDS: i64 = 1_000;
+pub const IDS: i64 = 1_000;
 
 /// The states of a voucher's orders if each entry of the stream is applied after the one before.
 #[derive(Default)]
-struct Played {
+pub struct Played {
     orders: BTreeMap<i64, History>,
     /// The units of orders that were written.
     units: i64,
@@ -49,7 +49,7 @@ impl Played {
 
 /// Plays the entries by voucher. `written` are the entries that wrote the rows of orders. If an event comes before its
 /// order, and both are in progress at the same time, either may be applied first.
-fn play(entries: &[Entry], written: &HashMap<i64, String>) -> BTreeMap<i64, Played> {
+pub fn play(entries: &[Entry], written: &HashMap<i64, String>) -> BTreeMap<i64, Played> {
     let fields = FieldNames::default();
     let decoded = entries.iter().map(|entry| (entry.id, fields.decode_message(entry)));
     let decoded: Vec<(EntryId, Message)> =
@@ -82,7 +82,7 @@ fn play(entries: &[Entry], written: &HashMap<i64, String>) -> BTreeMap<i64, Play
     played
 }
 
-async fn check(fleet: &Fleet<'_>, sale: &Sale, played: &Played) {
+pub async fn check(fleet: &Fleet<'_>, sale: &Sale, played: &Played) {
     let seed = format!("seed {}", sale.seed);
     let (first, end) = (sale.voucher * IDS, (sale.voucher + 1) * IDS);
     let rows = "SELECT CAST(id AS SIGNED), CAST(status AS SIGNED), CAST(slot IS NOT NULL AS SIGNED) \

@@ -33,6 +33,7 @@ mod repeated_events;
 mod replicated;
 mod results;
 mod rights;
+mod rolling;
 mod sentinel;
 mod service;
 mod setting_aside;

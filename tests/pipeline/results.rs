@@ -24,7 +24,7 @@ const EXCEPTIONS: [&str; 6] = ["refused", "dead", "cancelled", "expired", "refun
 type Told = BTreeMap<String, String>;
 
 /// All results, oldest first: field by name.
-async fn results(fixture: &Fixture) -> Vec<Told> {
+pub async fn results(fixture: &Fixture) -> Vec<Told> {
     let entries: Vec<(String, Vec<(String, String)>)> =
         fixture.client.xrange(RESULTS, "-", "+", None).await.expect("a stream or nothing");
     entries.into_iter().map(|(_, fields)| fields.into_iter().collect()).collect()

@@ -1,6 +1,9 @@
 //! A fleet: names of its own in the shared Redis, a database of its own, and its workers.
 
-use std::{collections::HashMap, process::Output};
+use std::{
+    collections::HashMap,
+    process::{Command, Output},
+};
 
 use fred::interfaces::{HashesInterface, KeysInterface, StreamsInterface};
 use sqlx::MySqlPool;
@@ -11,7 +14,10 @@ use tidegate_orders::{
 };
 use tidegate_stream::{Entry, EntryId, StreamInspector, StreamNames};
 
-use crate::fixture::{Fixture, GROUP, STREAM, Worker, redis_pool, stores::Stores};
+use crate::{
+    fixture::{Fixture, GROUP, STREAM, Worker, WorkerPlan, program, redis_pool, stores::Stores},
+    rolling::Callers,
+};
 
 pub struct Fleet<'a> {
     pub fixture: &'a Fixture,
@@ -20,30 +26,42 @@ pub struct Fleet<'a> {
     pub pool: MySqlPool,
     pub store: RedisStore,
     inspector: StreamInspector,
+    /// The callers that are other programs. None: this process itself admits and reports.
+    pub callers: Option<Callers>,
 }
 
 impl<'a> Fleet<'a> {
     pub async fn open(fixture: &'a Fixture, prefix: &'static str) -> Self {
+        let fleet = Self::bare(fixture, prefix).await;
+        tidegate_orders::schema::migrate(&fleet.pool).await.expect("the schema is made");
+        fleet
+    }
+
+    /// Opens a fleet like [`Fleet::open`], with an empty database.
+    pub async fn bare(fixture: &'a Fixture, prefix: &'static str) -> Self {
         let mysql = MysqlServer::shared().expect("a database");
         let pool = MySqlPool::connect(&mysql.url()).await.expect("MySQL answers");
-        tidegate_orders::schema::migrate(&pool).await.expect("the schema is made");
         let stream = format!("{prefix}{STREAM}");
         let store = fixture.store_with(KeyTemplates::default().prefixed(prefix), &stream).await;
         let names = StreamNames { stream, dead: format!("{prefix}{STREAM}.dead"), group: GROUP.into() };
         let inspector = StreamInspector::new(redis_pool(&fixture.redis.url()).await, names);
-        Self { fixture, prefix, mysql, pool, store, inspector }
+        Self { fixture, prefix, mysql, pool, store, inspector, callers: None }
     }
 
     /// Starts a worker of this fleet that quickly takes over from killed ones.
     pub fn worker(&self, at: usize) -> Worker {
         // Each worker has its own name, because a worker waits for the name of a killed one.
-        let plan = self.fixture.worker(&format!("w{at}")).log_as(&format!("{}w{at}", self.prefix));
+        self.plan(&format!("w{at}")).start()
+    }
+
+    /// The plan of a worker or gate of this fleet, like [`Fleet::worker`].
+    pub fn plan(&self, name: &str) -> WorkerPlan {
+        let plan = self.fixture.worker(name).log_as(&format!("{}{name}", self.prefix));
         let plan = plan.set("MYSQL_URL", self.mysql.url()).set("REDIS_PREFIX", self.prefix);
         let plan = plan.set("WORKER_LANES", 3).set("WORKER_BATCH", 50);
         plan.set("WORKER_CLAIM_IDLE_MS", 600)
             .set("WORKER_CLAIM_EVERY_MS", 100)
             .set("WORKER_LOCK_LEASE_MS", 500)
-            .start()
     }
 
     /// Runs the program to its end, and checks that it succeeds.
@@ -60,7 +78,12 @@ impl<'a> Fleet<'a> {
 
     /// Runs the program to its end, with any exit code.
     pub async fn run(&self, args: &[&str]) -> Output {
-        let mut command = tokio::process::Command::from(self.fixture.command(args));
+        self.run_of(program(), args).await
+    }
+
+    /// Runs this program like [`Fleet::run`]. It may be another version.
+    pub async fn run_of(&self, program: Command, args: &[&str]) -> Output {
+        let mut command = tokio::process::Command::from(self.fixture.command_of(program, args));
         command.env("TIDEGATE_MYSQL_URL", self.mysql.url()).env("TIDEGATE_REDIS_PREFIX", self.prefix);
         command.output().await.expect("the program runs")
     }
@@ -85,6 +108,14 @@ impl<'a> Fleet<'a> {
 
     /// Requests an order: `(order, user, voucher)`.
     pub async fn admit(&self, (order, user, voucher): (i64, i64, i64), quantity: i64) -> AdmitReply {
+        match &self.callers {
+            Some(callers) => callers.admit(self, (order, user, voucher), quantity).await,
+            None => self.admit_here((order, user, voucher), quantity).await,
+        }
+    }
+
+    /// Requests an order like [`Fleet::admit`], by the script of this process.
+    pub async fn admit_here(&self, (order, user, voucher): (i64, i64, i64), quantity: i64) -> AdmitReply {
         let admission = Admission {
             order: order.try_into().expect("an order id"),
             user: user.try_into().expect("a user id"),
@@ -97,6 +128,14 @@ impl<'a> Fleet<'a> {
     }
 
     pub async fn append(&self, event: &Event) {
+        match &self.callers {
+            Some(callers) => callers.report(self, event).await,
+            None => self.add_event(event).await,
+        }
+    }
+
+    /// Appends an event by XADD.
+    pub async fn add_event(&self, event: &Event) {
         let fields = tidegate_orders::wire::event_fields(event);
         let fields: Vec<(&str, &str)> = fields.iter().map(|(name, value)| (*name, value.as_ref())).collect();
         let stream = self.inspector.names().stream.clone();
