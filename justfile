@@ -28,7 +28,7 @@ bench *args: servers
 
 # Build the program for release, target/dist/tidegate, with separate debug symbols: `just dist [--features otel]`
 dist *args:
-    cargo build --profile dist --locked --package tidegate {{ args }}
+    BUILD_COMMIT="$(git rev-parse --short=12 HEAD 2>/dev/null || true)" cargo build --profile dist --locked --package tidegate {{ args }}
     cd target/dist && objcopy --only-keep-debug tidegate tidegate.debug
     cd target/dist && objcopy --strip-all --add-gnu-debuglink=tidegate.debug tidegate tidegate.part
     mv target/dist/tidegate.part target/dist/tidegate

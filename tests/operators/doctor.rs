@@ -346,6 +346,32 @@ async fn a_dead_fleet_is_an_error_while_anything_needs_a_worker_and_a_warning_ot
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn workers_of_different_versions_are_a_warning_that_names_them() {
+    let fixture = Fixture::open().await;
+    let worker = fixture.worker("new").start();
+    worker.says("worker started").await;
+    until("its lanes read", || async { doctor(&fixture).1.contains("consumers") }).await;
+    let (code, text) = doctor(&fixture);
+    assert!(code == Some(0) && !text.contains("versions share"), "{text}");
+    let version = String::from_utf8(fixture.tidegate(&["--version"]).stdout).expect("text");
+    let version = version.trim().trim_start_matches("tidegate ");
+    for (rest, shown) in
+        [("", "older, without a version in its heartbeat"), (", version 0.0.9 abc", "0.0.9 abc")]
+    {
+        fixture.call(&format!("XGROUP CREATECONSUMER {STREAM} {GROUP} old-0")).await;
+        let heartbeat = format!("pid 7 on shop, knows events{rest}, heartbeat 9000 ms (0)");
+        fixture.redis_says(&["SET", "tidegate:worker:old", &heartbeat]).await;
+        let (code, text) = doctor(&fixture);
+        let warning = format!("workers of 2 versions share this stream: old ({shown}); new ({version})\n");
+        assert!(
+            code == Some(0) && text.contains(&warning) && text.contains("docs/runbook/upgrade.md"),
+            "{text}"
+        );
+    }
+    assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_sale_is_on_only_if_somebody_can_buy() {
     let fixture = Fixture::open().await;
     for voucher in [1, 2, 3, 4, 5, 6, 7] {

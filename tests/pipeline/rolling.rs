@@ -53,7 +53,7 @@ impl Version {
     }
 
     fn worker(&self, fleet: &Fleet<'_>, name: &str) -> Worker {
-        let plan = fleet.plan(name).log_as(&format!("{name}-{}-{}", self.name, rand::random::<u16>()));
+        let plan = fleet.plan(name).log_as(&format!("{name}-{}", self.name));
         plan.of(&self.program).set("RESULTS_PUBLISH", "all").start()
     }
 
@@ -102,7 +102,13 @@ impl Update<'_> {
     }
 
     async fn replace_worker(&mut self, at: usize) {
-        assert!(self.workers.remove(at).stop().await.success());
+        let old = self.workers.remove(at);
+        if at == 2 {
+            // The other version waits until the heartbeat expires.
+            old.kill9();
+        } else {
+            assert!(old.stop().await.success());
+        }
         let worker = self.to.worker(self.fleet, &format!("w{at}"));
         worker.says("worker started").await;
         self.workers.insert(at, worker);
@@ -137,6 +143,9 @@ impl Update<'_> {
         Version::new().run(self.fleet, &["migrate", "--yes"]).await;
         self.progress("the schema is new").await;
         self.replace_worker(0).await;
+        let doctor = Version::new().run(self.fleet, &["doctor"]).await;
+        let found = String::from_utf8_lossy(&doctor.stdout).into_owned();
+        assert!(found.contains("workers of 2 versions share this stream: "), "{found}");
         // Neither version knows this event.
         let fields = [("event", "shipped"), ("orderId", "1000"), ("userId", "1000"), ("voucherId", "1")];
         self.fleet.fixture.add(&fields).await;

@@ -12,5 +12,7 @@ fi
 # `cargo clean` deletes the folder, and git still knows it.
 git worktree prune
 [ -e "$source/Cargo.toml" ] || git worktree add --quiet --detach "$source" "$commit" >&2
-cargo build --locked --package tidegate --no-default-features --manifest-path "$source/Cargo.toml" --target-dir "$source/target" >&2
+# The commit tells its workers apart from those of this version.
+BUILD_COMMIT=${commit:0:12} cargo build --locked --package tidegate --no-default-features \
+  --manifest-path "$source/Cargo.toml" --target-dir "$source/target" >&2
 echo "$source"

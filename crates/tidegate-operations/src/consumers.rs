@@ -8,7 +8,9 @@ use anyhow::Context;
 use fred::{interfaces::KeysInterface, types::Value};
 use serde::Serialize;
 use tidegate_compare::text::seconds;
-use tidegate_orders::{RedisStore, event::KNOWS_EVENTS, keys::process_of};
+use tidegate_orders::{
+    RedisStore, event::KNOWS_EVENTS, keys::process_of, work_in_progress::HEARTBEAT_VERSION,
+};
 use tidegate_stream::{ConsumerInfo, StreamError, inspect};
 
 use crate::settings::SystemSettings;
@@ -75,6 +77,15 @@ pub struct ChosenConsumers {
     pub known: Vec<Consumer>,
     /// The chosen names for which the group has no consumer, without duplicates.
     pub unknown: Vec<String>,
+}
+
+impl Consumer {
+    /// Returns the version of the consumer's process. None: the process is dead, or so old that its heartbeat names no
+    /// version.
+    pub fn version(&self) -> Option<&str> {
+        let (_, version) = self.process.as_ref()?.split_once(HEARTBEAT_VERSION)?;
+        version.split(',').next()
+    }
 }
 
 impl Consumers {

@@ -13,6 +13,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::scripts::{RedisStore, scan_keys};
 
+/// The words in a worker's heartbeat before the version of its program, which ends before the next comma. A heartbeat of
+/// an older version does not have these words.
+pub const HEARTBEAT_VERSION: &str = ", version ";
+
 /// The seconds after which a note expires: a note that is not renewed belongs to a process that no longer runs.
 const KEPT_S: i64 = 10;
 

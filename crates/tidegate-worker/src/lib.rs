@@ -13,4 +13,4 @@ pub use process::Process;
 pub use settings::{ProcessSettings, WorkerSettings};
 pub use trace::Traces;
 pub use view::{Parts, Phase, View, WorkerView};
-pub use worker::NameTaken;
+pub use worker::{NameTaken, VERSION};

@@ -21,7 +21,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-pub use self::name::NameTaken;
+pub use self::name::{NameTaken, VERSION};
 use self::{background::Background, name::Name, shard::Shard, tasks::summary};
 use crate::{
     on_heap::on_heap,

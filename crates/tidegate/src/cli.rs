@@ -61,7 +61,7 @@ use crate::{
 /// Writes the orders that Redis admits to MySQL: entries are delivered at least once, each order is written exactly
 /// once
 #[derive(Debug, Parser)]
-#[command(name = "tidegate", version, after_help = EXIT_CODES_HELP, arg_required_else_help = true)]
+#[command(name = "tidegate", version = tidegate_worker::VERSION.as_str(), after_help = EXIT_CODES_HELP, arg_required_else_help = true)]
 pub struct Cli {
     /// The command that the user typed.
     #[command(subcommand)]

@@ -1,14 +1,23 @@
 //! The name of a worker process. A lease protects it, so that no two live processes read as the same consumers.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::LazyLock,
+    time::{Duration, Instant},
+};
 
 use fred::{interfaces::KeysInterface, types::Key};
-use tidegate_orders::{RedisStore, event::KNOWS_EVENTS};
+use tidegate_orders::{RedisStore, event::KNOWS_EVENTS, work_in_progress::HEARTBEAT_VERSION};
 use tidegate_stream::{Leases, Outage, ReplicaProbe};
 use tokio::time::sleep;
 
 /// The text in a token before the milliseconds that each heartbeat of its process lasts.
 const HEARTBEAT: &str = ", heartbeat ";
+
+/// The version of this program. If the variable `BUILD_COMMIT` was set when the program was built, its value follows.
+pub static VERSION: LazyLock<String> = LazyLock::new(|| {
+    let commit = option_env!("BUILD_COMMIT").unwrap_or_default();
+    format!("{} {commit}", env!("CARGO_PKG_VERSION")).trim_end().to_owned()
+});
 
 /// The error that a live process with the same name exists.
 #[derive(Debug, thiserror::Error)]
@@ -37,10 +46,11 @@ impl Name {
     /// reserved the name yet.
     pub fn new(leases: Leases, redis: RedisStore, key: Key, name: &str, ttl: Duration) -> Self {
         let token = format!(
-            "pid {} on {} since {}{KNOWS_EVENTS}{HEARTBEAT}{} ms ({:08x})",
+            "pid {} on {} since {}{KNOWS_EVENTS}{HEARTBEAT_VERSION}{}{HEARTBEAT}{} ms ({:08x})",
             std::process::id(),
             gethostname::gethostname().display(),
             jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ"),
+            *VERSION,
             ttl.as_millis(),
             rand::random::<u32>()
         );
