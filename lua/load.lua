@@ -13,8 +13,8 @@
 -- ARGV[5] unbegun: with KEYS[4]: anything; only a sale that has not begun, and has neither stock nor orders,
 -- is loaded
 -- Reply 0: loaded
--- Reply 1: refused, a stock is loaded and its sale has not ended by the clock of this server; or with ARGV[5],
--- there is a stock or a journal
+-- Reply 1: refused, a stock is loaded and its sale has not ended by the clock of this server; with ARGV[5],
+-- also if there is any stock or a journal
 -- Reply 2: loaded, but the sale is still paused
 -- Reply 3: refused, the voucher was delisted
 -- Reply 4: refused, with ARGV[5]: the sale has begun

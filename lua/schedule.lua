@@ -16,7 +16,7 @@ local function is_window(begin_ms, end_ms)
     and (begin_ms == '' or end_ms == '' or end_ms - begin_ms > 0)
 end
 if #KEYS ~= 1 or #ARGV ~= 2 and #ARGV ~= 4 or not is_window(begin_ms, end_ms) then
-  return redis.error_reply('BADARG expected: a key, begin_ms, a later end_ms, and the present bounds or nothing')
+  return redis.error_reply('BADARG expected: a key, begin_ms, a later end_ms, the present bounds or nothing')
 end
 local sale = call('HMGET', sale_key, 'begin_ms', 'end_ms', 'delisted', 'moving')
 if sale[3] then return 2 end
