@@ -43,7 +43,10 @@ async fn schedule_changes_both_windows_while_the_sale_is_on_and_says_so() {
     assert_eq!(ask(&store, 1, 1, 1).await, AdmitReply::Admitted);
     let end = in_hours(2);
     let plan = program.run(&format!("voucher schedule --voucher 7 --end {end} --dry-run")).expect(0);
-    assert!(plan.stdout.contains("would sell from") && plan.stdout.contains("in both stores"), "{plan:?}");
+    assert!(
+        plan.stdout.contains("the sale would be on from") && plan.stdout.contains("in both stores"),
+        "{plan:?}"
+    );
     assert_eq!(window_in_redis(&store).await, SaleWindow::default(), "a dry run changes nothing");
     program.run(&format!("voucher schedule --voucher 7 --end {end} --yes")).expect(0);
     assert_eq!(window_in_redis(&store).await.end, Some(end));
@@ -79,11 +82,11 @@ async fn schedule_refuses_what_cannot_be_and_changes_mysql_alone_where_nothing_i
     assert!(unknown.stdout.contains("MySQL has no row of this voucher"), "{unknown:?}");
     let line = format!("voucher schedule --voucher 7 --begin {later} --end {soon} --yes");
     let backwards = program.run(&line).expect(1);
-    assert!(backwards.stdout.contains("would end before it begins"), "{backwards:?}");
+    assert!(backwards.stdout.contains("must begin before it ends"), "{backwards:?}");
     sql(&fixture, "INSERT INTO tb_seckill_voucher (voucher_id, stock) VALUES (9, 5)").await;
     let done =
         program.run(&format!("voucher schedule --voucher 9 --begin {soon} --end {later} --yes")).expect(0);
-    assert!(done.stdout.contains("not loaded into Redis"), "{done:?}");
+    assert!(done.stdout.contains("Redis does not have the voucher"), "{done:?}");
     let state = store.sales().read_voucher(9.try_into().unwrap()).await.unwrap();
     assert!(!state.has_keys(), "{state:?}");
     program.run("voucher delist --voucher 7 --yes").expect(0);
@@ -410,7 +413,7 @@ async fn a_seller_publishes_a_voucher_with_one_command_and_workers_load_it() {
     assert!(again.stdout.contains("already published") && !again.stderr.contains("warm_up"), "{again:?}");
     let other = program.run(&line.replace("--stock 50", "--stock 60")).expect(1);
     assert!(
-        other.stdout.contains("MySQL has this voucher with a stock of 50, which sells from"),
+        other.stdout.contains("MySQL already has this voucher, with a stock of 50 and a sale from"),
         "{other:?}"
     );
     program.run("voucher publish --voucher 8 --stock 1 --begin now").expect(2);

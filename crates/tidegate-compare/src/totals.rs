@@ -51,7 +51,7 @@ pub struct VoucherTotals {
     pub is_change_open: bool,
     /// Whether Redis has no stock of the voucher, although in MySQL the sale is on and has orders and units left.
     pub is_forgotten: bool,
-    /// The windows of the sale in both stores. None: they are the same, or the sale is not loaded by a window.
+    /// The windows of the sale in both stores. None: they agree, or Redis sells the voucher without a window.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub window: Option<WindowMismatch>,
 }

@@ -1,4 +1,4 @@
-//! The tasks that keep sales in Redis as the calendar of the shop, the rows in MySQL, says.
+//! The tasks that load vouchers, and that carry changed windows from MySQL to Redis.
 
 mod carry;
 mod warm_up;

@@ -56,7 +56,7 @@ impl SaleWindow {
         self.begin.is_some() || self.end.is_some()
     }
 
-    /// Whether the window is what a row gets whose times nobody sets: begin and end are the moment of the insert.
+    /// Whether begin and end are the same second: the default of a row that was inserted without times.
     #[must_use]
     pub fn is_default_of_table(&self) -> bool {
         self.begin.is_some() && second(self.begin) == second(self.end)
@@ -103,7 +103,7 @@ impl SaleWindow {
         self.end.filter(|end| end.as_millisecond() < NO_END_FROM_MS)
     }
 
-    /// Returns this window of MySQL with the milliseconds that `there`, the window in Redis, has in the same seconds.
+    /// Returns this window from MySQL. If a bound has the same second in `there` (Redis), the result has its milliseconds.
     #[must_use]
     pub fn with_milliseconds_of(self, there: &Self) -> Self {
         let bound = |own: Option<Timestamp>, there: Option<Timestamp>| {

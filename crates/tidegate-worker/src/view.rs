@@ -45,7 +45,7 @@ pub struct Parts {
     pub expirations: Arc<AtomicU64>,
     /// Whether this worker's busy marks make sales refuse orders now. Buyers then get the reply 11 (busy).
     pub busy: Arc<AtomicBool>,
-    /// The number of sales that have begun without a stock in Redis, if this worker loads vouchers.
+    /// The number of vouchers that should be on sale and have no stock in Redis, if this worker loads vouchers.
     pub not_loaded: Arc<AtomicU64>,
     /// The counters of order results that the worker has published.
     pub result_counters: Arc<ResultCounters>,

@@ -74,7 +74,7 @@ pub struct VoucherAudit {
     /// The stocks of the voucher in Redis and MySQL.
     #[serde(flatten)]
     pub stocks: Stocks,
-    /// The windows of the sale in both stores. None: they are the same, or the sale is not loaded by a window.
+    /// The windows of the sale in both stores. None: they agree, or Redis sells the voucher without a window.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub window: Option<WindowMismatch>,
 }

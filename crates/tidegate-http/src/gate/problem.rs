@@ -76,7 +76,7 @@ problems! {
     NotBegun 409 "not-begun" "The sale has not begun": "Send the request again after the sale has begun."
     Over 409 "over" "The sale is over": "The sale has ended, so the gate admits no more orders for this voucher."
     Released 409 "given-back" "This order was admitted and later released": "The order with this id has ended. To order again, send a new order id or a new Idempotency-Key."
-    VoucherExists 409 "voucher-exists" "MySQL has this voucher with other values": "The member `detail` says which values MySQL has, or that the voucher's sale has ended for ever. Send another voucher id. The command `tidegate voucher schedule` changes the times of a voucher."
+    VoucherExists 409 "voucher-exists" "MySQL has this voucher with other values": "The member `detail` says which values MySQL has, or that the voucher is delisted. To change the times, ask an operator to type `tidegate voucher schedule`. To publish a new voucher, send another id."
     IdTaken 409 "id-taken" "The order id belongs to another user's order": "Send the request without `orderId`, and the gate creates an order id. If the request already had no `orderId`, an order id was assigned twice: tell the operators to check the order ids."
     OtherQuantity 409 "other-quantity" "This order was admitted with another quantity": "The quantity of an admitted order cannot change. Send the first quantity again, or send a new order id."
     ResultsLost 410 "results-lost" "Results were deleted before you read them": "Results after your cursor were deleted (settings `results.keep_ms` and `results.keep_bytes`), or Redis lost data. Look up the state of your orders. Then continue with the cursor in the member `cursor`, which begins at the oldest kept result."
@@ -92,8 +92,8 @@ problems! {
     Paused 503 "paused" "The sale is paused": "An operator has paused the sale, or is changing the list of partitions. Send the request again later."
     RedisAway 503 "redis-away" "Redis does not answer": "Redis does not answer, so the gate did not send the order or the event, or cannot read what you asked for. Send the request again later."
     RedisRefused 503 "redis-refused" "Redis refused a command of the gate": "Redis refused a command of the gate, for example for an order, an event or a voucher. The log of the gate has the reason: ask the operators of the sale."
-    TooManyQuestions 503 "too-many-questions" "Too many requests for the state of orders or for results": "Too many clients ask for orders or results, or report many events, at the same time. This is no fault of Redis or MySQL. Send the request again after the time in the header `Retry-After` (seconds)."
-    StoresAway 503 "stores-away" "A store does not answer the gate": "The member `detail` says which store failed, and why. Send the request again later."
+    TooManyQuestions 503 "too-many-questions" "Too many requests that read orders, results or vouchers": "Too many clients ask for orders, results or vouchers that are not loaded, or report many events, at the same time. This is no fault of Redis or MySQL. Send the request again after the time in the header `Retry-After` (seconds)."
+    StoresAway 503 "stores-away" "A store failed, or did not answer the gate": "The member `detail` says which store failed, and why. Send the request again later."
     Unsure 504 "unsure" "The gate does not know whether Redis has the order or the event": "Send an order again with the same Idempotency-Key, or with the `orderId` of this answer: Redis admits the order only once. Send an event again as it was: the same event again changes nothing."
 }
 

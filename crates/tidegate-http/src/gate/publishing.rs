@@ -71,7 +71,7 @@ fn within(text: &[u8], range: RangeInclusive<i64>) -> Result<i64, String> {
 fn time(text: &[u8]) -> Result<Timestamp, &'static str> {
     let time = str::from_utf8(text).ok().and_then(|text| text.parse().ok());
     let time = time.filter(|time: &Timestamp| time.as_millisecond() <= LATEST_MS);
-    time.ok_or("must be a time such as 2030-01-31T20:00:00Z, before 2038")
+    time.ok_or("must be a time such as 2030-01-31T20:00:00Z, at most 2038-01-19T03:14:07Z")
 }
 
 /// Writes the row of the voucher in the body of a request, and answers with the voucher.

@@ -109,7 +109,7 @@ catalog! {
     BUSY: Gauge "tidegate_busy" []
         "1 while buyers get the reply 11 (busy), because this process marks sales as busy or cannot renew the marks of sales that need live workers."
     SALES_NOT_LOADED: Gauge "tidegate_sales_not_loaded" []
-        "Vouchers that should be loaded, because their sales began in the last day or because they have orders, and of which Redis has no stock. Only the worker that loads vouchers (calendar.warm_up) counts them."
+        "Vouchers without a stock in Redis whose sales began in the last day, or begin soon and already have orders. Only the worker that loads vouchers (calendar.warm_up) counts them."
     OUTAGES: Counter "tidegate_outages_total" ["store"]
         "Outages of a store that this process has noticed."
     EXPIRATIONS: Counter "tidegate_expirations_appended_total" []

@@ -20,16 +20,16 @@ use crate::{
 const BY: &str = "warm_up";
 const ORDERS_LOST: &str =
     "MySQL has orders of it, so Redis has lost its stock: run tidegate rebuild before its sale begins";
-const BEGUN: &str = "its sale has begun, and Redis has no stock. If it had a stock, run tidegate rebuild; otherwise tidegate voucher load";
+const BEGUN: &str = "its sale has begun. If Redis had a stock before, run tidegate rebuild. If the voucher was never loaded, run tidegate voucher load";
 
-/// The result of a look for vouchers that begin soon.
+/// The result of one pass over vouchers that begin soon.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WarmUpPass {
     /// The vouchers that were loaded, or got another stock, each with its units.
     pub loaded: Vec<(VoucherId, i64)>,
     /// The vouchers that are not loaded, or did not get the stock of their row, each with the reason.
     pub failed: Vec<(VoucherId, String)>,
-    /// The number of vouchers that should be on sale, and of which Redis has no stock.
+    /// The number of vouchers without a stock in Redis whose sales began in the last day, or begin soon and have orders.
     pub missing: u64,
 }
 

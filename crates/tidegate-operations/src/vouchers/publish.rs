@@ -75,7 +75,10 @@ pub enum PublishOutcome {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PublishRefusal {
     /// MySQL has another row of the voucher.
-    #[error("MySQL has this voucher with a stock of {stock}, which sells {window}")]
+    #[error(
+        "MySQL already has this voucher, with a stock of {stock} and a sale {window}. Use another id; tidegate voucher schedule \
+         changes the times"
+    )]
     Exists {
         /// The stock of the voucher in MySQL.
         stock: i64,

@@ -56,10 +56,10 @@ pub enum ScheduleRefusal {
     #[error("MySQL has no row of this voucher: check the id")]
     NoRow,
     /// The sale of the voucher has ended forever.
-    #[error("the voucher is delisted: its sale has ended forever. See docs/delist.md")]
+    #[error("the voucher is delisted: its sale has ended permanently. See docs/delist.md")]
     Delisted,
     /// The sale would end before it begins.
-    #[error("the sale would end before it begins: give both times")]
+    #[error("the sale must begin before it ends: give --begin and --end")]
     EndsFirst,
     /// The sale moves to another partition.
     #[error(

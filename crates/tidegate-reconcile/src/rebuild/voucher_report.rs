@@ -16,10 +16,10 @@ pub enum NotRebuilt {
     /// The voucher is delisted: its sale is over permanently.
     #[error("the voucher is delisted: its sale is over permanently; see docs/delist.md")]
     Delisted,
-    /// Redis sells the voucher without an end, and would end the sale: by MySQL, it is over.
+    /// Redis sells the voucher without an end, but its end in MySQL has passed: the rebuild would end the sale.
     #[error(
-        "Redis sells the voucher without an end, but MySQL has: {0}. The rebuild would end the sale: first set both with \
-         tidegate voucher schedule"
+        "Redis sells the voucher without an end, but MySQL has: {0}. The rebuild would end the sale: first set the end in \
+         both stores with tidegate voucher schedule"
     )]
     OverInMysql(SaleWindow),
     /// Units are being added or taken.

@@ -29,7 +29,8 @@ Examples:
   tidegate voucher publish --voucher 7 --stock 1000 --begin 2026-11-20T10:00:00Z --pay-within 15m
 
 Writes only the MySQL row. With the setting calendar.warm_up, workers load the voucher into Redis before its begin, so no
-other command is needed. Without this setting, run tidegate voucher load before the begin. If the command fails, run it
+other command is needed. Without this setting, run
+tidegate voucher load with the same --stock, --begin and --end before the begin. If the command fails, run it
 again. If MySQL has the voucher with other values, the command changes nothing and exits with 1: tidegate voucher
 schedule changes the times. See docs/calendar.md.";
 
@@ -74,8 +75,8 @@ impl PartitionCommand for VoucherPublishArgs {
             Change::new(stores, change).run(plan, async |_, _job| publish::run(mysql, request).await).await?;
         if exit == Exit::Ok && stores.settings().calendar.warm_up.is_none() {
             print_note(
-                "calendar.warm_up is off in this configuration. Unless workers have it, run tidegate voucher load before \
-                 the sale begins",
+                "calendar.warm_up is off in this configuration. If it is also off in that of the workers, run tidegate voucher \
+                 load with the same --stock, --begin and --end before the sale begins",
             );
         }
         Ok(exit)

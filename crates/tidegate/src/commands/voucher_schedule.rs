@@ -25,8 +25,8 @@ Examples:
   tidegate voucher schedule --voucher 7 --end now --yes
 
 Changes the begin and the end of a sale in MySQL, and then in Redis, also while the sale is on. A time that you do not
-give stays as MySQL has it. With --end now, the sale ends at once, and existing orders stay. With --begin, a sale that is
-on stops until then. If the voucher is not loaded into Redis, only MySQL changes. If the command fails half-way, run it
+give stays as MySQL has it. If the sale is on, --end now ends it, and existing orders stay. If the sale is on and --begin
+is in the future, it stops until then. If the voucher is not loaded into Redis, only MySQL changes. If the command fails half-way, run it
 again to complete it. To see both windows: tidegate voucher show. See docs/calendar.md.";
 
 /// The arguments of `tidegate voucher schedule`.
@@ -79,17 +79,22 @@ impl ReportText for ScheduleState {
 
 fn render(state: &ScheduleState) -> String {
     let ScheduleState { voucher, window, mysql_window, redis_window, .. } = state;
-    let stores =
-        if redis_window.is_some() { "in both stores" } else { "in MySQL; it is not loaded into Redis" };
+    let stores = if redis_window.is_some() {
+        "in both stores"
+    } else {
+        "in MySQL only: Redis does not have the voucher"
+    };
     match (state.outcome, &state.reason) {
         (_, Some(reason)) => format!("voucher {voucher}: refused, {reason}"),
         (ScheduleOutcome::WouldSchedule, _) => {
             let redis = redis_window.map(|redis| format!("; in Redis: {redis}")).unwrap_or_default();
-            format!("voucher {voucher}: would sell {window}, {stores} (now in MySQL: {mysql_window}{redis})")
+            format!(
+                "voucher {voucher}: the sale would be on {window}, {stores} (now in MySQL: {mysql_window}{redis})"
+            )
         }
         (ScheduleOutcome::ScheduledBefore, _) => {
-            format!("voucher {voucher}: already sells {window}; nothing was changed")
+            format!("voucher {voucher}: the sale is already on {window}; nothing was changed")
         }
-        _ => format!("voucher {voucher}: sells {window}, {stores}"),
+        _ => format!("voucher {voucher}: the sale is on {window}, {stores}"),
     }
 }

@@ -152,7 +152,7 @@ impl LockedRows {
                  end_time = IF(end_time + 0 > 0 AND end_time <= CURRENT_TIMESTAMP, end_time, CURRENT_TIMESTAMP) WHERE voucher_id = ?",
             ));
             delisted.bind(voucher.get()).execute(&mut **self.session).await?;
-            // The sale never changes again, so no look has to read its window.
+            // The sale never changes again, so no query has to read its window.
             let carried = sqlx::query("DELETE FROM tidegate_carried_window WHERE voucher_id = ?");
             carried.bind(voucher.get()).execute(&mut **self.session).await?;
         }

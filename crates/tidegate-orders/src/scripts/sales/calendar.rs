@@ -1,4 +1,4 @@
-//! The calls that keep sales as the calendar of a shop says.
+//! The calls that read and change the windows of sales, and that load sales before they begin.
 
 use fred::interfaces::{HashesInterface, KeysInterface};
 use futures_util::future::join_all;

@@ -1,4 +1,4 @@
-//! The tasks that keep sales in Redis as the shop's rows in MySQL say.
+//! The tasks that load vouchers, and that carry changed windows from MySQL to Redis.
 
 use std::{
     collections::BTreeMap,
@@ -14,7 +14,7 @@ use tidegate_orders::VoucherId;
 
 use super::{NextRun, Routine, Run, Task, on_heap};
 
-/// The pause between two looks. A changed window is in Redis within five seconds.
+/// The pause between two runs. A changed window is in Redis within five seconds.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// The number of failed runs in a row before a warning.
 const FAILURES_BEFORE_WARNING: u32 = 5;
@@ -48,7 +48,7 @@ impl Task for CarryTask {
 /// The lanes log an outage, but not a missing right or a row that only this task needs.
 fn warn_of(what: &str, error: &str, failures: u32) {
     if failures == FAILURES_BEFORE_WARNING {
-        tracing::warn!(error, "the calendar is not kept: {what}; see docs/calendar.md");
+        tracing::warn!(error, "a task of the calendar fails: {what}; see docs/calendar.md");
     }
 }
 
@@ -64,8 +64,8 @@ fn tell(WindowChange { voucher, window, refusal }: &WindowChange) {
     }
 }
 
-/// Creates the task that loads vouchers before their sales begin. `not_loaded` gets the number of sales that have begun
-/// without a stock in Redis.
+/// Creates the task that loads vouchers before their sales begin. `not_loaded` gets the number of vouchers that
+/// should be on sale and have no stock in Redis.
 pub fn warm_up(warm_up: WarmUp, not_loaded: Arc<AtomicU64>) -> impl Task {
     WarmUpTask { warm_up, not_loaded, told: BTreeMap::new() }
 }
@@ -87,7 +87,7 @@ impl Task for WarmUpTask {
             let WarmUpPass { loaded, failed, missing } = self.warm_up.pass().await?;
             self.not_loaded.store(missing, Relaxed);
             for (voucher, units) in loaded {
-                tracing::info!(%voucher, units, "loaded a voucher whose sale begins soon");
+                tracing::info!(%voucher, units, "loaded a voucher whose sale begins soon, or changed its stock");
             }
             let problems: BTreeMap<VoucherId, String> = failed.into_iter().collect();
             for (voucher, why) in
