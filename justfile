@@ -11,6 +11,8 @@ default:
 with_servers := "--lib --bins --test compare --test reconcile --test operators --test pipeline --test promises --test traces"
 # The tests of the libraries with servers: they cover most differences between servers, and are the fastest
 libraries := "--lib --test compare --test reconcile --test promises"
+# The tests of `just test` that need a later Redis than 6.2 (`--skip ...`)
+not_on_redis62 := shell("sed -n 's/^[a-z].*/--skip &/p' \"$1\" | tr '\\n' ' '", scripts / "not-on-redis62.txt")
 # Tests wait for servers more than they compute, so run two for each core, and one more
 export RUST_TEST_THREADS := env("RUST_TEST_THREADS", shell("echo $(($(nproc) * 2 + 1))"))
 # The same build flags for all tests, so that nothing is built twice
@@ -158,13 +160,16 @@ servers:
 # Fetch MySQL 9, Redis 8 and Valkey 9 once, and run the tests with servers on Redis 8 with MySQL, and on Valkey with MariaDB
 matrix *args: (on "redis8" "mysql" with_servers "" args) (on "valkey9" "mariadb" with_servers "" args)
 
+# The same as `just matrix` on older servers: Redis 6.2 with MariaDB 10.11, and Valkey 8 with MariaDB 11
+matrix-older *args: (on "redis62" "mariadb" with_servers not_on_redis62 args) (on "valkey8" "mariadb11" with_servers "" args)
+
 # The part of `just matrix` that CI runs: libraries on Redis 8, workers with entries and outages on Valkey, both with MySQL
 [private]
 matrix-sample: (on "redis8" "mysql" libraries "") (on "valkey9" "mysql" "--test pipeline" "events:: faults:: defects:: results:: bad_entries:: takeover::")
 
 [private]
 on redis mysql programs filters *args: servers
-    {{ scripts }}/fetch-matrix.sh
+    {{ scripts }}/fetch-matrix.sh {{ redis }} {{ mysql }}
     TIDEGATE_LAB_REDIS={{ redis }} TIDEGATE_LAB_MYSQL={{ mysql }} \
         {{ scripts }}/timed-tests.sh {{ everything }} {{ programs }} {{ args }} -- --skip weight:: {{ filters }}
 

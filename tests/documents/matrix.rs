@@ -56,6 +56,19 @@ fn what_ci_runs_of_the_pipeline_on_mysql_is_there() {
     }
 }
 
+#[test]
+fn each_test_that_redis_6_2_cannot_run_is_there() {
+    let tree = Tree::read_all();
+    let list = tree.read("crates/tidegate-lab/scripts/not-on-redis62.txt");
+    for line in list.lines().filter(|line| line.starts_with(|first: char| first.is_ascii_lowercase())) {
+        let (module, test) = line.rsplit_once("::").expect("a module");
+        let file = format!("/{module}.rs");
+        let mut files = tree.paths_of(".rs").filter(|path| path.ends_with(&file));
+        let is_there = files.any(|path| test.is_empty() || tree.read(path).contains(&format!("fn {test}()")));
+        assert!(is_there, "there is no test {line}");
+    }
+}
+
 /// Folders of `tests/` that several test programs share.
 const SHARED: [&str; 5] = ["browser", "database", "program", "fixture", "terminal"];
 

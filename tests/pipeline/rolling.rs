@@ -227,14 +227,13 @@ async fn judge(fleet: &Fleet<'_>, sales: &[Sale]) {
     none_is(&fleet.stores().mismatches(&vouchers, &BTreeMap::new()).await);
 
     let entries: BTreeSet<String> = known.iter().map(|entry| entry.id.to_string()).collect();
+    none_is(&unpublished(fleet).await);
     let told = fleet.callers.as_ref().expect("callers").told();
     let lost: Vec<&i64> = told.orders.iter().filter(|order| !written.contains_key(order)).collect();
     assert!(lost.is_empty(), "callers were told that these orders are admitted: {lost:?}");
     let lost: Vec<&String> = told.events.difference(&entries).collect();
     assert!(lost.is_empty(), "callers were told that these events are accepted: {lost:?}");
     assert!(told.events.len() > 100 && told.orders.len() > 100, "the sale was too small to prove anything");
-    drop(told);
-    none_is(&unpublished(fleet).await);
 }
 
 /// The orders and events without a published result. An event that repeats another one is left out, because versions

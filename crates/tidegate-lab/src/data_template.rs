@@ -106,6 +106,22 @@ fn initialise(data: &Path, flavour: MysqlFlavour, program: &Program) -> Result<(
             install.arg("--innodb-log-file-size=32M").args(owner());
             run(install)?;
         }
+        MysqlFlavour::MariaDb11 => {
+            // The tree's mariadb-install-db would start programs without the loader of the tree.
+            let mut sql = "CREATE DATABASE mysql;\nUSE mysql;\nSET @auth_root_socket = NULL;\n".to_owned();
+            let share = program.root.join("usr/share/mariadb");
+            for part in ["system_tables", "performance_tables", "system_tables_data", "sys_schema"] {
+                let file = share.join(format!("mariadb_{part}.sql"));
+                sql += &fs::read_to_string(&file)
+                    .with_context(|| format!("Failed to read {}", file.display()))?;
+            }
+            fs::write(&setup, sql + SETUP).context("Failed to write the statements of a new server")?;
+            fs::create_dir_all(data).context("Failed to create the data folder")?;
+            let mut bootstrap = call(program);
+            bootstrap.args(base_settings(flavour, &program.root, data)).arg("--bootstrap");
+            bootstrap.arg("--max-allowed-packet=8M").stdin(fs::File::open(&setup)?);
+            run(bootstrap)?;
+        }
         MysqlFlavour::Mysql => {
             let mut initialize = call(program);
             initialize.args(base_settings(flavour, &program.root, data));
@@ -125,13 +141,12 @@ fn owner() -> Option<&'static str> {
 fn call(program: &Program) -> Command {
     let mut words = program.words.iter();
     let mut command = Command::new(words.next().map_or_else(OsString::new, Clone::clone));
-    command.args(words);
+    command.args(words).stdin(Stdio::null());
     command
 }
 
 fn run(mut command: Command) -> Result<Output> {
-    let output =
-        command.stdin(Stdio::null()).output().with_context(|| format!("Failed to start {command:?}"))?;
+    let output = command.output().with_context(|| format!("Failed to start {command:?}"))?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
         bail!("{command:?} failed ({}): {said}", output.status);

@@ -1,4 +1,4 @@
-//! The program of a server: one of the system, or one that `just matrix` has fetched.
+//! The program of a server: one of the system, or one that `fetch-matrix.sh` has fetched.
 
 use std::env;
 use std::ffi::OsString;
@@ -12,9 +12,13 @@ use anyhow::{Context, Result, bail};
 pub enum RedisFlavour {
     /// The system's `redis-server` (Debian 12: 7.0).
     Redis,
-    /// Redis 8, fetched by `just matrix`.
+    /// Redis 6.2, the oldest that Tidegate accepts.
+    Redis62,
+    /// Redis 8.
     Redis8,
-    /// Valkey 9, fetched by `just matrix`.
+    /// Valkey 8.
+    Valkey8,
+    /// Valkey 9.
     Valkey9,
 }
 
@@ -23,38 +27,44 @@ pub enum RedisFlavour {
 pub enum MysqlFlavour {
     /// The system's MariaDB (Debian 12: 10.11).
     MariaDb,
-    /// MySQL 9, fetched by `just matrix`.
+    /// MariaDB 11.
+    MariaDb11,
+    /// MySQL 9.
     Mysql,
 }
 
 impl RedisFlavour {
+    const NAMES: [(&str, Self); 5] = [
+        ("redis", Self::Redis),
+        ("redis62", Self::Redis62),
+        ("redis8", Self::Redis8),
+        ("valkey8", Self::Valkey8),
+        ("valkey9", Self::Valkey9),
+    ];
+
     /// The program that `TIDEGATE_LAB_REDIS` names; the system's Redis if it is not set.
     pub fn from_env() -> Result<Self> {
-        match env::var("TIDEGATE_LAB_REDIS").as_deref() {
-            Err(_) | Ok("" | "redis") => Ok(Self::Redis),
-            Ok("redis8") => Ok(Self::Redis8),
-            Ok("valkey9") => Ok(Self::Valkey9),
-            Ok(other) => bail!("TIDEGATE_LAB_REDIS is {other:?}, expected redis, redis8 or valkey9"),
-        }
+        chosen("TIDEGATE_LAB_REDIS", &Self::NAMES)
     }
 
     pub(crate) fn program(self) -> Result<Program> {
         match self {
             Self::Redis => Program::of_system("redis-server"),
-            Self::Redis8 => Program::of_matrix("usr/bin/redis-server"),
-            Self::Valkey9 => Program::of_matrix("usr/bin/valkey-server"),
+            Self::Redis62 => Program::of_wheel("redis62", "usr/bin/redis-server"),
+            Self::Redis8 => Program::of_tree("sid", "usr/bin/redis-server"),
+            Self::Valkey8 => Program::of_tree("trixie", "usr/bin/valkey-server"),
+            Self::Valkey9 => Program::of_tree("sid", "usr/bin/valkey-server"),
         }
     }
 }
 
 impl MysqlFlavour {
+    const NAMES: [(&str, Self); 3] =
+        [("mariadb", Self::MariaDb), ("mariadb11", Self::MariaDb11), ("mysql", Self::Mysql)];
+
     /// The program that `TIDEGATE_LAB_MYSQL` names; the system's MariaDB if it is not set.
     pub fn from_env() -> Result<Self> {
-        match env::var("TIDEGATE_LAB_MYSQL").as_deref() {
-            Err(_) | Ok("" | "mariadb") => Ok(Self::MariaDb),
-            Ok("mysql") => Ok(Self::Mysql),
-            Ok(other) => bail!("TIDEGATE_LAB_MYSQL is {other:?}, expected mariadb or mysql"),
-        }
+        chosen("TIDEGATE_LAB_MYSQL", &Self::NAMES)
     }
 
     /// Whether this program is installed.
@@ -66,9 +76,23 @@ impl MysqlFlavour {
     pub(crate) fn program(self) -> Result<Program> {
         match self {
             Self::MariaDb => Program::of_system("mariadbd"),
-            Self::Mysql => Program::of_matrix("usr/sbin/mysqld"),
+            Self::MariaDb11 => Program::of_tree("trixie", "usr/sbin/mariadbd"),
+            Self::Mysql => Program::of_tree("sid", "usr/sbin/mysqld"),
         }
     }
+}
+
+/// The flavour that the variable names; the first one if the variable is not set.
+fn chosen<F: Copy>(variable: &str, names: &[(&str, F)]) -> Result<F> {
+    let value = env::var(variable).unwrap_or_default();
+    if value.is_empty() {
+        return Ok(names[0].1);
+    }
+    let found = names.iter().find(|(name, _)| *name == value).map(|(_, flavour)| *flavour);
+    found.with_context(|| {
+        let names: Vec<&str> = names.iter().map(|(name, _)| *name).collect();
+        format!("{variable} is {value:?}, expected one of {}", names.join(", "))
+    })
 }
 
 /// The command of a server: the words before its arguments.
@@ -91,16 +115,17 @@ impl Program {
         Ok(Self { words: vec![found.into()], root: PathBuf::from("/") })
     }
 
-    /// A program of the Debian tree that `just matrix` has fetched. It runs through the loader and the libraries of
+    /// A program that `fetch-matrix.sh` has taken from a wheel. It uses the libraries of the system.
+    fn of_wheel(tree: &str, path_inside: &str) -> Result<Self> {
+        let (root, program) = fetched(tree, path_inside)?;
+        Ok(Self { words: vec![program.into()], root })
+    }
+
+    /// A program of a Debian tree that `fetch-matrix.sh` has fetched. It runs through the loader and the libraries of
     /// that tree. So it needs neither chroot nor root, sees the same files as every process, and receives our signals
     /// itself.
-    fn of_matrix(path_inside: &str) -> Result<Self> {
-        let root = matrix_dir()?;
-        if !root.join(path_inside).is_file() {
-            bail!("{} does not exist; run `just matrix`", root.join(path_inside).display());
-        }
-        let root = root.canonicalize().context("Failed to resolve the matrix folder")?;
-        let program = root.join(path_inside);
+    fn of_tree(tree: &str, path_inside: &str) -> Result<Self> {
+        let (root, program) = fetched(tree, path_inside)?;
         let loader = find_one(&root.join("usr/lib64"), "ld-linux-")
             .or_else(|_| find_one(&root.join("usr/lib"), "ld-linux-"))?;
         let libraries = find_one_ending(&root.join("usr/lib"), "-linux-gnu")?;
@@ -118,6 +143,20 @@ impl Program {
     }
 }
 
+/// The folder of a tree, and a program in it.
+fn fetched(tree: &str, path_inside: &str) -> Result<(PathBuf, PathBuf)> {
+    let first = matrix_dir()?;
+    let root = if tree == "sid" { first } else { first.with_file_name(tree) };
+    if !root.join(path_inside).is_file() {
+        let recipe = if tree == "sid" { "just matrix" } else { "just matrix-older" };
+        bail!("{} does not exist; run `{recipe}`", root.join(path_inside).display());
+    }
+    let root = root.canonicalize().context("Failed to resolve the matrix folder")?;
+    let program = root.join(path_inside);
+    Ok((root, program))
+}
+
+/// The folder of the first tree; the other trees are beside it.
 fn matrix_dir() -> Result<PathBuf> {
     if let Some(dir) = env::var_os("TIDEGATE_MATRIX_DIR") {
         return Ok(dir.into());

@@ -20,11 +20,11 @@
 //!
 //! | variable | values |
 //! |---|---|
-//! | `TIDEGATE_LAB_REDIS` | `redis` (the system's, default), `redis8`, `valkey9` |
-//! | `TIDEGATE_LAB_MYSQL` | `mariadb` (the system's, default), `mysql` |
+//! | `TIDEGATE_LAB_REDIS` | `redis` (the system's, default), `redis62`, `redis8`, `valkey8`, `valkey9` |
+//! | `TIDEGATE_LAB_MYSQL` | `mariadb` (the system's, default), `mariadb11`, `mysql` |
 //! | `TIDEGATE_LAB_REDIS_URL` | a running Redis whose named database is empty; it is flushed afterwards |
 //! | `TIDEGATE_LAB_MYSQL_URL` | a running MySQL; each [`MysqlServer`] gets a fresh database on it, dropped afterwards |
-//! | `TIDEGATE_MATRIX_DIR` | where `just matrix` has put Redis 8, Valkey 9 and MySQL 9 |
+//! | `TIDEGATE_MATRIX_DIR` | where `just matrix` has put Redis 8, Valkey 9 and MySQL 9; the servers of `just matrix-older` are beside it |
 //!
 //! Starting, stopping and restarting block the calling thread for up to a few seconds. In an async test, this is fine
 //! on a multi-threaded runtime; elsewhere, call them through `tokio::task::spawn_blocking`.

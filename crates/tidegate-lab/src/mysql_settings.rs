@@ -47,6 +47,11 @@ pub(crate) fn base_settings(flavour: MysqlFlavour, root: &Path, data: &Path) -> 
     }
     match flavour {
         MysqlFlavour::MariaDb => settings.push("--innodb-log-file-size=32M".into()),
+        MysqlFlavour::MariaDb11 => {
+            settings.push("--innodb-log-file-size=32M".into());
+            settings.push(with_path("--basedir=", &root.join("usr")));
+            settings.push(with_path("--lc-messages-dir=", &root.join("usr/share/mariadb")));
+        }
         MysqlFlavour::Mysql => {
             settings.push(with_path("--basedir=", &root.join("usr")));
             settings.extend(
@@ -66,7 +71,9 @@ pub(crate) fn base_settings(flavour: MysqlFlavour, root: &Path, data: &Path) -> 
 
 fn durability(flavour: MysqlFlavour) -> &'static [&'static str] {
     match flavour {
-        MysqlFlavour::MariaDb => &["--innodb-flush-log-at-trx-commit=1", "--max-connections=500"],
+        MysqlFlavour::MariaDb | MysqlFlavour::MariaDb11 => {
+            &["--innodb-flush-log-at-trx-commit=1", "--max-connections=500"]
+        }
         MysqlFlavour::Mysql => &[
             "--innodb-flush-log-at-trx-commit=1",
             "--max-connections=500",

@@ -223,7 +223,7 @@ async fn a_wrong_key_type_a_missing_permission_or_no_memory_leaves_no_trace() ->
     morgue.fixture.typed("SET seckill:stock:7 10").await?;
     let letter = morgue.buried_order(5, 1, 1).await?;
     let before = morgue.fixture.everything().await?;
-    morgue.fixture.typed("CONFIG SET maxmemory 1mb").await?;
+    morgue.fixture.typed("CONFIG SET maxmemory 500kb").await?;
     for error in
         [morgue.cancel(&letter, UserAfter::Freed).await.err(), morgue.letters.requeue(&letter).await.err()]
     {

@@ -67,7 +67,8 @@ async fn a_webhook_that_keeps_up_loses_nothing_by_age_or_by_size() -> Result<()>
     fixture.add_results(1..=1000).await?;
     fixture.typed(&format!("XREADGROUP GROUP webhook:shop c NOACK STREAMS {RESULTS} >")).await?;
     let by_size = ResultsPruner::new(&fixture.store, RESULTS, (None, Some(10_000)));
-    assert!(by_size.run_once().await? > 500);
+    // Servers need different memory for the same results.
+    assert!(by_size.run_once().await? > 300);
     fixture.prune_by_age().await?;
     assert_eq!(fixture.lost("shop").await?, 0);
     Ok(())

@@ -33,7 +33,7 @@ pub async fn measure(
     entries: usize,
 ) -> Result<Option<ClusterResult>> {
     let (kind, name) = match flavour {
-        MysqlFlavour::MariaDb => (ClusterKind::Galera, "Galera"),
+        MysqlFlavour::MariaDb | MysqlFlavour::MariaDb11 => (ClusterKind::Galera, "Galera"),
         MysqlFlavour::Mysql => (ClusterKind::MultiPrimary, "group replication"),
     };
     let cluster = match tokio::task::spawn_blocking(move || MysqlCluster::start(kind)).await? {
