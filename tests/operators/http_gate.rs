@@ -15,7 +15,7 @@ mod rights;
 mod shop;
 mod sold_out;
 mod stopping;
-mod tls;
+pub mod tls;
 mod tokens;
 mod tutorial;
 mod vouchers;

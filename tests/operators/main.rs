@@ -18,6 +18,7 @@ mod terminal;
 
 mod admit_confirmed;
 mod audit;
+mod before_sale;
 mod busy_marks;
 mod calendar;
 mod campaigns;

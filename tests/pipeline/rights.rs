@@ -90,6 +90,8 @@ async fn with_the_rights_of_the_examples_every_part_does_its_work() {
         ("doctor", 0),
         ("status", 0),
         ("voucher load --voucher 3 --stock 5 --yes", 0),
+        ("doctor --before-sale 3", 0),
+        ("doctor --before-sale", 0),
         ("voucher show --voucher 1", 0),
         ("voucher add --voucher 3 --units 5 --yes", 0),
         ("voucher take --voucher 3 --units 5 --yes", 0),

@@ -76,7 +76,7 @@ use self::{
     following::{Following, SharedParts},
     pages::GatePages,
     refusals::Refusals,
-    tls::{NoTls, Tls},
+    tls::NoTls,
 };
 use crate::{
     order_pages::Permits,
@@ -86,7 +86,7 @@ use crate::{
     tokens::Tokens,
 };
 
-pub use self::problem::ProblemKind;
+pub use self::{problem::ProblemKind, tls::Tls};
 
 /// The largest head of a request, in bytes.
 const HEAD_BYTES: usize = 16 << 10;

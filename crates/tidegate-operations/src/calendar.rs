@@ -3,6 +3,7 @@
 mod carry;
 mod warm_up;
 
+pub(crate) use self::warm_up::is_loaded_later;
 pub use self::{
     carry::{NotCarried, WindowCarrier, WindowChange},
     warm_up::{WarmUp, WarmUpPass},

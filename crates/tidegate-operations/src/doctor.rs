@@ -1,6 +1,7 @@
 //! Checks whether the system can process orders, and whether any order waits too long. Each finding is ok, a warning or
 //! an error with advice.
 
+pub mod before_sale;
 mod clock;
 mod cluster;
 mod delisted;
@@ -48,18 +49,25 @@ pub async fn diagnose(settings: &SystemSettings) -> DoctorReport {
     if let (Some(pool), Some(database)) = reached {
         sales::check(settings, &mut redis, pool, database).await;
         windows::check(settings, &mut redis, pool, database).await;
-        windows::check_time_zone(settings, &mut mysql, database).await;
+        windows::check_time_zone(settings, &mut mysql, database, None).await;
         expirations::check(settings, &mut mysql, pool, database).await;
         results::check(settings, &mut redis, pool, database).await;
         reconciled::check(settings, &mut redis, pool).await;
         delisted::check(settings, &mut redis, pool, database).await;
     }
-    let findings = [redis.into_vec(), mysql.into_vec()].concat();
-    let count = |level| findings.iter().filter(|finding: &&Finding| finding.level == level).count();
-    DoctorReport {
-        errors: count(Level::Error),
-        warnings: count(Level::Warning),
-        not_read: count(Level::NotRead),
-        findings,
+    DoctorReport::of([redis, mysql])
+}
+
+impl DoctorReport {
+    /// Counts these findings by level.
+    fn of<const N: usize>(findings: [Findings; N]) -> Self {
+        let findings = findings.map(Findings::into_vec).concat();
+        let count = |level| findings.iter().filter(|finding: &&Finding| finding.level == level).count();
+        Self {
+            errors: count(Level::Error),
+            warnings: count(Level::Warning),
+            not_read: count(Level::NotRead),
+            findings,
+        }
     }
 }

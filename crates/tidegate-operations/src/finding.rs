@@ -16,10 +16,10 @@ pub enum Level {
     NotRead,
 }
 
-/// A result of a check in Redis or MySQL, with advice for the operator.
+/// A result of a check, with advice for the operator.
 #[derive(Clone, Debug, Serialize)]
 pub struct Finding {
-    /// The store that was checked: `redis` or `mysql`.
+    /// The part that was checked: `redis` or `mysql`; before a sale, also `sale` (in both stores) or `gate`.
     pub store: &'static str,
     /// The severity of the check's result.
     pub level: Level,

@@ -16,13 +16,19 @@ use tidegate_orders::{
     scripts::VoucherState,
 };
 
-use crate::stores::Stores;
+use crate::{change::InvalidInput, stores::Stores};
 
 /// The highest number of units that a voucher can have, because the admission script cannot count more units.
 pub const MAX_STOCK: i64 = 9_999_999_999_999;
 /// The reason why MySQL refuses units that its column cannot hold. The column is an INT unless an operator has changed
 /// it.
 pub(crate) const COLUMN_TOO_SMALL: &str = "the column `stock` in MySQL cannot hold so many units";
+
+/// Creates the error for a voucher id that neither store knows.
+#[must_use]
+pub fn unknown(voucher: VoucherId) -> InvalidInput {
+    InvalidInput(format!("neither Redis nor MySQL knows voucher {voucher}: check the id"))
+}
 
 /// The connections to Redis and MySQL of the partition that holds a voucher.
 #[derive(Clone, Debug)]

@@ -110,7 +110,7 @@ async fn run_once(command: &Command, config: &Config) -> anyhow::Result<Exit> {
         Command::Admit(args) => in_scope(args, system).await,
         Command::Status(args) => args.run(system).await,
         Command::Top(args) => commands::top::run(settings, args).await,
-        Command::Doctor(args) => args.run(system).await,
+        Command::Doctor(args) => commands::doctor::run(settings, args).await,
         Command::Audit(args) => args.run(system).await,
         Command::Log(args) => args.run(system).await,
         Command::Export(args) => args.run(system).await,

@@ -219,7 +219,7 @@ async fn a_file_that_cannot_be_used_is_told_at_the_start_with_its_setting_and_sh
 }
 
 /// Runs openssl with these words and files: each `FILE` is the next file.
-fn openssl(line: &str, files: &[&Path]) {
+pub fn openssl(line: &str, files: &[&Path]) {
     let mut files = files.iter();
     let words = line.split(' ').map(|word| match word {
         "FILE" => files.next().expect("a file").as_os_str().to_owned(),

@@ -142,6 +142,11 @@ impl WarmUp {
     }
 }
 
+/// Returns whether workers give Redis the stock of the row when the begin is near.
+pub(crate) fn is_loaded_later(voucher: &UpcomingVoucher, in_redis: Option<i64>) -> bool {
+    matches!(step(voucher, in_redis), Step::Load | Step::CarryStock)
+}
+
 /// Decides what a voucher needs, with its stock in Redis.
 fn step(voucher: &UpcomingVoucher, in_redis: Option<i64>) -> Step {
     let row = &voucher.row;

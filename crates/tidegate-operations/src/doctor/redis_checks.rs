@@ -94,13 +94,16 @@ fn check_eviction(findings: &mut Findings, info: &HashMap<String, String>) {
     }
 }
 
-/// Checks the used memory against `maxmemory`. Redis does not count the buffers of replicas and of the append-only file
-/// for `maxmemory`.
-fn check_memory(findings: &mut Findings, info: &HashMap<String, String>) {
+/// Returns the used memory and `maxmemory` in bytes; None: Redis has no `maxmemory`. Redis does not count the buffers of
+/// replicas and of the append-only file for `maxmemory`.
+pub(super) fn memory(info: &HashMap<String, String>) -> Option<(u64, u64)> {
     let bytes = |name| value(info, name).parse::<u64>().ok();
-    let most = bytes("maxmemory").filter(|most| *most > 0);
-    let (Some(used), Some(most)) = (bytes("used_memory"), most) else { return };
-    let used = used.saturating_sub(bytes("mem_not_counted_for_evict").unwrap_or(0));
+    let (used, most) = (bytes("used_memory")?, bytes("maxmemory").filter(|most| *most > 0)?);
+    Some((used.saturating_sub(bytes("mem_not_counted_for_evict").unwrap_or(0)), most))
+}
+
+fn check_memory(findings: &mut Findings, info: &HashMap<String, String>) {
+    let Some((used, most)) = memory(info) else { return };
     let percent = used.saturating_mul(100) / most;
     let found = format!("the memory of Redis is {percent} % full: {used} of {most} bytes (maxmemory)");
     let advice = "raise maxmemory or free memory: see docs/runbook/redis-is-out-of-memory.md";
@@ -180,7 +183,7 @@ async fn check_stream(settings: &SystemSettings, findings: &mut Findings, redis:
     }
 }
 
-async fn check_pause(findings: &mut Findings, redis: &RedisStore) {
+pub(super) async fn check_pause(findings: &mut Findings, redis: &RedisStore) {
     match FleetPause::read(redis).await {
         Ok(None) => findings.ok("the workers are not paused"),
         Ok(Some(pause)) => {

@@ -27,7 +27,7 @@ const MOST_VOUCHERS: u32 = 1_000;
 /// with its data.
 const REAPPEARS_WITHIN: Duration = Duration::from_millis(1_500);
 /// The advice if no worker is alive.
-const ADVICE: &str = "start a worker (tidegate worker); see docs/runbook/nothing-is-written.md";
+pub(crate) const ADVICE: &str = "start a worker (tidegate worker); see docs/runbook/nothing-is-written.md";
 
 /// Whether any sale is open, so that users can buy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,11 +62,7 @@ pub async fn check(
     stream: &StreamView,
     within: Duration,
 ) -> anyhow::Result<Option<Finding>> {
-    if is_any_alive(redis, stream).await? {
-        return Ok(None);
-    }
-    sleep(REAPPEARS_WITHIN.min(within / 2)).await;
-    if is_any_alive(redis, stream).await? {
+    if is_any_alive_soon(redis, stream, within).await? {
         return Ok(None);
     }
     let rows = match mysql {
@@ -78,6 +74,22 @@ pub async fn check(
     let sales = SaleInRedis::read(redis, &ids).await.context("Failed to read the sales in Redis")?;
     let sales = rows.iter().zip(sales.into_iter().map(Some));
     Ok(Some(judge(stream, &OpenSale::among(sales, Timestamp::now().as_millisecond()))))
+}
+
+/// Returns whether any worker is alive. If none is, waits up to half of `within`, and checks again.
+///
+/// # Errors
+/// As for [`check`].
+pub(crate) async fn is_any_alive_soon(
+    redis: &RedisStore,
+    stream: &StreamView,
+    within: Duration,
+) -> anyhow::Result<bool> {
+    if is_any_alive(redis, stream).await? {
+        return Ok(true);
+    }
+    sleep(REAPPEARS_WITHIN.min(within / 2)).await;
+    is_any_alive(redis, stream).await
 }
 
 /// Returns whether any worker process has a heartbeat, even if the worker has not read any entry yet.

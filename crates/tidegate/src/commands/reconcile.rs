@@ -11,7 +11,7 @@ use tidegate_compare::{
     CompareError, Comparison, ComparisonReport, ComparisonRequest, Job, Pace, VoucherComparison,
     reconciled::Reconciled,
 };
-use tidegate_operations::{End, Next, Plan, Stores};
+use tidegate_operations::{End, InvalidInput, Next, Plan, Stores, vouchers};
 use tidegate_orders::{RedisStore, VoucherId};
 use tidegate_reconcile::{
     MOST_REPAIRED, Repair, RepairPlan, RepairReport,
@@ -145,7 +145,7 @@ async fn run_alone(stores: &Stores, args: &ReconcileArgs, lease: &LeaseGuard) ->
 }
 
 /// Checks that one of both stores knows each voucher that was named.
-fn is_known(args: &ReconcileArgs, report: &ComparisonReport) -> Result<(), WrongUsage> {
+fn is_known(args: &ReconcileArgs, report: &ComparisonReport) -> Result<(), InvalidInput> {
     let is_nothing = |look: &&VoucherComparison| {
         let totals = &look.totals;
         args.vouchers.contains(&totals.voucher)
@@ -153,10 +153,8 @@ fn is_known(args: &ReconcileArgs, report: &ComparisonReport) -> Result<(), Wrong
             && totals.redis.unreadable.is_none()
             && (totals.redis.stock, totals.mysql.stock, totals.redis.loaded) == (None, None, None)
     };
-    let wrong = |look: &VoucherComparison| {
-        WrongUsage(format!("neither Redis nor MySQL knows voucher {}: check the id", look.totals.voucher))
-    };
-    report.vouchers.iter().find(is_nothing).map_or(Ok(()), |look| Err(wrong(look)))
+    let unknown = report.vouchers.iter().find(is_nothing);
+    unknown.map_or(Ok(()), |look| Err(vouchers::unknown(look.totals.voucher)))
 }
 
 /// Compares both stores, asks the operator, and repairs the differences.

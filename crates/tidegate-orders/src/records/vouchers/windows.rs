@@ -175,23 +175,27 @@ pub struct TimeWithoutZone {
     pub by_server: Timestamp,
 }
 
-/// Reads the begin of the voucher with the highest id, if the column of the table has no time zone (DATETIME).
+/// Reads the begin of a voucher of a partition, if the column of the table has no time zone (DATETIME). Without a voucher,
+/// reads the begin of the voucher with the highest id.
 ///
 /// # Errors
 /// Fails like [`super::find`].
 pub async fn time_without_zone(
     pool: &MySqlPool,
     partition: &Partition,
+    voucher: Option<VoucherId>,
 ) -> Result<Option<TimeWithoutZone>, RecordsError> {
+    let (lowest, highest) = voucher.map_or((1, i64::MAX), |voucher| (voucher.get(), voucher.get()));
     let sql = format!(
         "SELECT CAST(voucher_id AS SIGNED), CAST(begin_time AS CHAR), {BEGIN_MS}, \
          CAST(TIMESTAMPDIFF(SECOND, UTC_TIMESTAMP(), CONVERT_TZ(UTC_TIMESTAMP(), '+00:00', @@global.time_zone)) - \
          TIMESTAMPDIFF(SECOND, UTC_TIMESTAMP(), NOW()) AS SIGNED) FROM {{vouchers}} WHERE begin_time + 0 > 0 AND \
          EXISTS (SELECT 1 FROM information_schema.columns WHERE table_schema = DATABASE() AND \
          table_name = '{{vouchers}}' AND column_name = 'begin_time' AND data_type = 'datetime') \
-         AND voucher_id BETWEEN 1 AND 9223372036854775807{{own}} ORDER BY voucher_id DESC LIMIT 1"
+         AND voucher_id BETWEEN ? AND ?{{own}} ORDER BY voucher_id DESC LIMIT 1"
     );
-    let row = sqlx::query(of_partition(&sql, partition)).fetch_optional(pool).await?;
+    let row = sqlx::query(of_partition(&sql, partition)).bind(lowest).bind(highest);
+    let row = row.fetch_optional(pool).await?;
     let time = row.and_then(|row| {
         let voucher = VoucherId::try_from(row.try_get::<i64, _>(0).ok()?).ok()?;
         let by_setting = Timestamp::from_millisecond(row.try_get(2).ok()?).ok()?;
