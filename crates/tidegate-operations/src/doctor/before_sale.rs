@@ -1,9 +1,10 @@
 //! Checks whether a sale may begin: its stock, its window and its limits in both stores, the workers, the memory of
 //! Redis, and the certificate of the gate.
 
+mod cert;
 mod fleet;
 mod limits;
-mod servers;
+mod memory;
 mod stock;
 mod window;
 
@@ -53,7 +54,7 @@ pub struct BeforeSaleRequest {
 #[derive(Debug, Serialize)]
 pub struct BeforeSaleReport {
     /// The sales that were checked.
-    pub sales: Vec<CheckedSale>,
+    pub sales: Vec<UpcomingSale>,
     /// The findings of all checks: first the findings about each sale, then those about the servers.
     #[serde(flatten)]
     pub report: DoctorReport,
@@ -61,7 +62,7 @@ pub struct BeforeSaleReport {
 
 /// A sale that was checked, with its units and its window.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct CheckedSale {
+pub struct UpcomingSale {
     /// The voucher of the sale.
     pub voucher: VoucherId,
     /// The number of units that can be sold.
@@ -101,7 +102,7 @@ async fn check_parts(
     settings: &SystemSettings,
     request: &BeforeSaleRequest,
     [of_sales, of_redis, of_gate]: &mut [Findings; 3],
-) -> anyhow::Result<Vec<CheckedSale>> {
+) -> anyhow::Result<Vec<UpcomingSale>> {
     let stores = VoucherStores::connect(&Stores::new(settings)).await?;
     let now_ms = i64::try_from(server_time_ms(stores.redis.pool()).await?)?;
     let now = Timestamp::from_millisecond(now_ms)?;
@@ -119,8 +120,8 @@ async fn check_parts(
     let units = checked.iter().map(|sale| sale.units.unsigned_abs()).sum();
     if !checked.is_empty() {
         fleet::check(settings, of_redis, &stores.redis, (units, request.busy_after)).await;
-        servers::check_memory(of_redis, &stores.redis, units).await;
-        servers::check_certificate(of_gate, request.certificate.as_ref(), &checked, now);
+        memory::check(of_redis, &stores.redis, units).await;
+        cert::check(of_gate, request.certificate.as_ref(), &checked, now);
     }
     Ok(checked)
 }
@@ -132,7 +133,7 @@ async fn check_sale(
     stores: &VoucherStores,
     (voucher, mismatch): (VoucherId, Option<&WindowMismatch>),
     now: Timestamp,
-) -> anyhow::Result<Option<CheckedSale>> {
+) -> anyhow::Result<Option<UpcomingSale>> {
     let read = Sale::read(stores, voucher, now);
     let sale = match in_time("MySQL", settings.mysql.statement_timeout, read).await {
         Ok(sale) => sale,
@@ -240,10 +241,10 @@ impl Sale {
         time.duration_since(self.now).try_into().unwrap_or_default()
     }
 
-    fn checked(&self) -> CheckedSale {
+    fn checked(&self) -> UpcomingSale {
         let in_mysql = self.row.as_ref().map(|it| it.row.stock);
         let window = self.window();
-        CheckedSale {
+        UpcomingSale {
             voucher: self.voucher,
             units: in_mysql.or(self.redis.stock).unwrap_or_default().max(0),
             window,

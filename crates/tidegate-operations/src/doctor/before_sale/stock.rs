@@ -48,37 +48,29 @@ fn report_units(findings: &mut Findings, sale: &Sale, row: &UpcomingVoucher, cal
             "set the stock in its row before you load it; if it is loaded, use tidegate voucher add",
         );
     }
+    let is_late = |at: Timestamp| sale.now.duration_since(at) > LOADED_WITHIN;
     match (loaded_at(sale, row, calendar), sale.redis.stock) {
-        (Some(at), _) => report_warm_up(findings, sale, units, at),
-        (None, None) if row.has_orders => findings.error(
+        (Some(at), None) if is_late(at) => findings.error(
+            format!(
+                "workers should have loaded voucher {voucher} at {at} (calendar.warm_up), but Redis has no stock of it"
+            ),
+            format!("read the logs of the workers, or load it now: {}", load(sale, units)),
+        ),
+        (Some(at), _) if !is_late(at) => findings.ok(format!(
+            "voucher {voucher} waits: workers give Redis its {} at {at} (in {}, calendar.warm_up)",
+            counted(units, "unit"),
+            span(sale.until(at))
+        )),
+        (_, None) if row.has_orders => findings.error(
             format!("Redis has lost the stock of voucher {voucher}, which has {}", sold(sale)),
             "do not load it again; see docs/runbook/redis-lost-data.md",
         ),
-        (None, None) => findings.error(
+        (_, None) => findings.error(
             format!("Redis has no stock of voucher {voucher}: every order would be refused"),
             load(sale, units),
         ),
-        (None, Some(offered)) => compare(findings, sale, units, offered),
+        (_, Some(offered)) => compare(findings, sale, units, offered),
     }
-}
-
-/// Reports that workers will give the units to Redis, or should have done so.
-fn report_warm_up(findings: &mut Findings, sale: &Sale, units: i64, at: Timestamp) {
-    let (voucher, units_text) = (sale.voucher, counted(units, "unit"));
-    let due = sale.now.duration_since(at);
-    if due > LOADED_WITHIN {
-        return findings.error(
-            format!(
-                "workers should have loaded voucher {voucher} with {units_text} {} ago (calendar.warm_up)",
-                span(due.unsigned_abs())
-            ),
-            format!("read the logs of the workers, or load it now: {}", load(sale, units)),
-        );
-    }
-    let when = if due.is_negative() { format!("in {}", span(due.unsigned_abs())) } else { "now".to_owned() };
-    findings.ok(format!(
-        "voucher {voucher} waits: workers load its {units_text} {when}, at {at} (calendar.warm_up)"
-    ));
 }
 
 fn compare(findings: &mut Findings, sale: &Sale, units: i64, offered: i64) {

@@ -1,10 +1,8 @@
-//! The checks of the memory of Redis and of the certificate of the gate.
+//! The check of the memory that the orders of a sale need in Redis.
 
-use jiff::{SignedDuration, Timestamp};
 use tidegate_compare::text::{counted, size};
 use tidegate_orders::RedisStore;
 
-use super::CheckedSale;
 use crate::{
     doctor::{redis_checks::memory, server_settings::info},
     finding::Findings,
@@ -12,11 +10,9 @@ use crate::{
 
 /// The bytes of Redis memory that an order needs before compaction, as docs/capacity.md says.
 const BYTES_AN_ORDER: u64 = 267;
-/// The time before its end in which a certificate should be replaced already.
-const LATE: SignedDuration = SignedDuration::from_hours(24);
 
 /// Reports whether Redis has enough memory for orders of this many units.
-pub(super) async fn check_memory(findings: &mut Findings, redis: &RedisStore, units: u64) {
+pub(super) async fn check(findings: &mut Findings, redis: &RedisStore, units: u64) {
     let needed = units.saturating_mul(BYTES_AN_ORDER);
     let orders = counted(units, "order");
     let needed_text = format!("{orders} of one unit need about {} of Redis memory", size(needed));
@@ -45,40 +41,6 @@ pub(super) async fn check_memory(findings: &mut Findings, redis: &RedisStore, un
         true => findings
             .error(found, "raise maxmemory or free memory: see docs/runbook/redis-is-out-of-memory.md"),
         false => findings.ok(found),
-    }
-}
-
-/// Reports whether the certificate of the gate is valid until these sales end. Without a certificate, reports nothing.
-pub(super) fn check_certificate(
-    findings: &mut Findings,
-    expires: Option<&Result<Timestamp, String>>,
-    sales: &[CheckedSale],
-    now: Timestamp,
-) {
-    let expires = match expires {
-        None => return,
-        Some(Ok(expires)) => *expires,
-        Some(Err(why)) => {
-            return findings.not_read(
-                format!("Failed to read when the certificate of the gate expires: {why}"),
-                "run this command as the user of the gate",
-            );
-        }
-    };
-    let advice = "write a new certificate into the file gate.tls_cert, and send SIGHUP to the gate";
-    let found = format!("the certificate of the gate expires at {expires}");
-    let begins = sales.iter().filter_map(|sale| sale.window.begin).max();
-    let is_endless = sales.iter().any(|sale| sale.window.end.is_none());
-    let ends = sales.iter().filter_map(|sale| sale.window.end).max();
-    let outlives = !is_endless && ends.is_some_and(|end| expires > end);
-    if outlives {
-        findings.ok(format!("{found}, after the end of the sale"));
-    } else if expires < now.max(begins.unwrap_or(now)) + LATE {
-        findings.error(format!("{found}, before the end of the sale"), advice);
-    } else if is_endless {
-        findings.ok(found);
-    } else {
-        findings.warning(format!("{found}, before the end of the sale"), advice);
     }
 }
 
