@@ -20,6 +20,8 @@ use crate::{
 const BY: &str = "warm_up";
 const ORDERS_LOST: &str =
     "MySQL has orders of it, so Redis has lost its stock: run tidegate rebuild before its sale begins";
+const ONLY_JOURNAL: &str =
+    "Redis has a journal of it, but had no stock: run tidegate rebuild before its sale begins";
 const BEGUN: &str = "its sale has begun. If Redis had a stock before, run tidegate rebuild. If the voucher was never loaded, run tidegate voucher load";
 
 /// The result of one pass over vouchers that begin soon.
@@ -119,7 +121,7 @@ impl WarmUp {
         match reply.context("Failed to load a voucher into Redis")? {
             LoadReply::Loaded | LoadReply::LoadedPaused => {}
             LoadReply::Delisted => return Ok(Err("it is delisted in Redis".to_owned())),
-            LoadReply::OnSale => return Ok(Err("Redis has a stock or a journal of it".to_owned())),
+            LoadReply::OnSale => return Ok(Err(ONLY_JOURNAL.to_owned())),
             LoadReply::Begun => return Ok(Err("its sale has just begun".to_owned())),
         }
         voucher.note_window(mysql).await?;

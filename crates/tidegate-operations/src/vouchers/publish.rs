@@ -169,7 +169,7 @@ pub async fn run(mysql: &MySqlPool, request: PublishRequest) -> anyhow::Result<P
     Ok(PublishState::new(request, found))
 }
 
-/// What the row that MySQL has means for the request. None: MySQL has no row.
+/// Compares the request with the row that MySQL has. Returns None if MySQL has no row.
 async fn existing(
     mysql: &MySqlPool,
     request: PublishRequest,
