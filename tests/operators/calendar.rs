@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use nix::sys::signal::Signal;
 use tidegate_orders::{
     RedisStore,
     records::vouchers::{upcoming::upcoming, windows},
@@ -12,6 +13,7 @@ use tidegate_orders::{
 
 use crate::{
     fixture::{Fixture, until},
+    partitions,
     program::Program,
     sale::{ask, open, program, sql},
 };
@@ -398,6 +400,48 @@ async fn all_vouchers_that_begin_at_the_same_time_are_loaded_however_many_there_
         keys.len() == 1_200
     };
     until("all vouchers are loaded", are_loaded).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_worker_takes_over_the_vouchers_of_all_partitions_from_a_frozen_worker() {
+    let fixture = Fixture::open().await;
+    let program = partitions::program(&fixture, partitions::TAGS);
+    let worker = |name| {
+        let worker = fixture.worker(name).set("STREAM_PARTITIONS", partitions::TAGS);
+        worker.set("CALENDAR_WARM_UP", "10m").set("CALENDAR_CARRY_WINDOWS", "yes").start()
+    };
+    let stocks = || async {
+        let reply = fixture.redis_says(&[
+            "MGET",
+            "{3}:seckill:stock:3",
+            "{1}:seckill:stock:4",
+            "{0}:seckill:stock:5",
+        ]);
+        reply.await.into_array().into_iter().filter_map(|stock| stock.as_i64()).collect::<Vec<_>>()
+    };
+    let workers = [worker("a"), worker("b")];
+    let publish = |voucher: i64| {
+        let begin = Timestamp::now() + SignedDuration::from_mins(5);
+        program
+            .run(&format!("voucher publish --voucher {voucher} --stock {voucher} --begin {begin:.0}"))
+            .expect(0);
+    };
+    publish(3);
+    until("a voucher of one partition is loaded", || async { stocks().await == [3] }).await;
+    workers[0].signal(Signal::SIGSTOP);
+    publish(4);
+    publish(5);
+    until("the other worker loads the vouchers of all partitions", || async { stocks().await == [3, 4, 5] })
+        .await;
+    let end = in_hours(1);
+    sql(&fixture, format!("UPDATE tb_seckill_voucher SET end_time = FROM_UNIXTIME({})", end.as_second()))
+        .await;
+    let has_end = || async {
+        let reply = fixture.redis_says(&["HGET", "{0}:seckill:voucher:5", "end_ms"]).await;
+        reply.as_string() == Some(end.as_millisecond().to_string())
+    };
+    until("the other worker carries the new end", has_end).await;
+    workers[0].signal(Signal::SIGCONT);
 }
 
 #[tokio::test(flavor = "multi_thread")]
