@@ -10,8 +10,8 @@
 -- ARGV[3] end_ms: likewise, later than begin_ms
 -- ARGV[4] by: with KEYS[3]: the one who loads, as in release.lua; '' if a script without a journal will
 -- sell: then no movement is written, and the journal is not complete from now on
--- ARGV[5] unbegun: with KEYS[4]: anything; only a sale that has not begun, and has neither stock nor orders,
--- is loaded
+-- ARGV[5] unbegun: optional text, with KEYS[4]: only a sale that has not begun, and has neither stock nor
+-- orders, is loaded
 -- Reply 0: loaded
 -- Reply 1: refused, a stock is loaded and its sale has not ended by the clock of this server; with ARGV[5],
 -- also if there is any stock or a journal
