@@ -266,9 +266,13 @@ async fn rows_that_were_moved_by_hand_are_looked_at_before_shards_say_what_they_
     let program = fixture.program_with(&moved);
     let refused = program.run("migrate --yes").expect(2);
     assert!(refused.stderr.contains("rows of voucher 5"), "{refused:#?}");
+    let times = "SELECT CAST(begin_time AS CHAR), CAST(end_time AS CHAR) FROM tb_seckill_voucher WHERE voucher_id = 5";
+    let (begin, end): (String, String) =
+        sqlx::query_as(times).fetch_one(&fixture.fixture.pool).await.expect("the times of the sale");
     let insert = "INSERT INTO tb_seckill_voucher (voucher_id, stock, begin_time, end_time, initial_stock) \
-                  VALUES (5, 1000000, NOW(), NOW() + INTERVAL 1 DAY, 1000000)";
-    sqlx::query(insert).execute(&fixture.second_pool).await.expect("moved");
+                  VALUES (5, 1000000, ?, ?, 1000000)";
+    let insert = sqlx::query(insert).bind(begin).bind(end);
+    insert.execute(&fixture.second_pool).await.expect("moved");
     let delete = "DELETE FROM tb_seckill_voucher WHERE voucher_id = 5";
     sqlx::query(delete).execute(&fixture.fixture.pool).await.expect("moved");
     program.run("migrate --yes").expect(0);

@@ -1,8 +1,12 @@
-//! Finds the orders of a user or a voucher: in MySQL, pending, undelivered and in dead letters. It changes nothing.
+//! Finds the orders of a user or a voucher: undelivered, pending, in dead letters and in MySQL. It changes nothing.
 
 mod rows;
 
-use std::{collections::HashMap, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    mem,
+    time::Duration,
+};
 
 use anyhow::Context;
 use serde::{Serialize, Serializer};
@@ -141,9 +145,11 @@ pub async fn find_orders_in(
         Some(voucher) => vec![voucher],
         None => bought(finder.redis.store, progress).await.context("Failed to read Redis")?,
     };
+    // In the sequence in which an order moves: otherwise an order that moves meanwhile could be found nowhere.
+    finder.in_stream().await.context("Failed to read Redis")?;
     let vouchers = timeout(patience, finder.in_mysql(records, vouchers)).await;
     let vouchers = vouchers.context("MySQL did not answer in time")??;
-    finder.in_redis(&vouchers).await.context("Failed to read Redis")?;
+    finder.among_buyers(&vouchers).await.context("Failed to read Redis")?;
     let mut found = finder.found.latest(usize::from(request.limit));
     let named = timeout(patience, found.name_expired(mysql)).await;
     named
@@ -225,14 +231,22 @@ impl Finder<'_> {
         Ok(vouchers)
     }
 
-    async fn in_redis(&mut self, vouchers: &[VoucherId]) -> anyhow::Result<()> {
+    async fn in_stream(&mut self) -> anyhow::Result<()> {
+        self.progress.expect(self.request.budget.saturating_mul(3), "entries read");
+        self.undelivered().await?;
+        let undelivered = mem::take(&mut self.found.orders);
+        self.pending().await?;
+        let delivered: HashSet<_> = self.found.orders.iter().map(|found| found.entry.clone()).collect();
+        let waiting = undelivered.into_iter().filter(|found| !delivered.contains(&found.entry));
+        self.found.orders.extend(waiting);
+        self.dead().await
+    }
+
+    async fn among_buyers(&mut self, vouchers: &[VoucherId]) -> anyhow::Result<()> {
         if let Some(user) = self.request.user {
             self.found.buyer_of = self.redis.bought(vouchers, user).await?;
         }
-        self.progress.expect(self.request.budget.saturating_mul(3), "entries read");
-        self.pending().await?;
-        self.undelivered().await?;
-        self.dead().await
+        Ok(())
     }
 
     async fn pending(&mut self) -> anyhow::Result<()> {
