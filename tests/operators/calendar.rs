@@ -354,7 +354,9 @@ async fn a_voucher_that_the_shop_itself_put_into_redis_and_one_without_a_window_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_look_at_the_calendar_reads_none_of_a_hundred_thousand_other_vouchers() {
-    let (fixture, program, store) = empty().await;
+    // The counters are those of the whole server, so that no other test may use it.
+    let fixture = Fixture::with_own_mysql().await;
+    let (program, store) = (program(&fixture), fixture.store().await);
     let digits = "(SELECT 0 AS n UNION SELECT 1 UNION SELECT 2 UNION SELECT 3 UNION SELECT 4 UNION SELECT 5 \
                   UNION SELECT 6 UNION SELECT 7 UNION SELECT 8 UNION SELECT 9)";
     sql(
