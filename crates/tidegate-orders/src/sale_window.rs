@@ -10,7 +10,7 @@ pub const NO_END_MS: i64 = 2_145_916_799_000;
 
 /// The time from which on an end means "no end", in Unix milliseconds: in some time zones, a row with the last second of
 /// 2037 has an earlier time.
-const NO_END_FROM_MS: i64 = NO_END_MS - 24 * 3_600_000;
+pub const NO_END_FROM_MS: i64 = NO_END_MS - 24 * 3_600_000;
 
 /// The time window of a sale. Redis checks its window by its own clock. MySQL stores a window in whole seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -34,13 +34,6 @@ impl SaleWindow {
     pub fn of_ms(begin_ms: Option<i64>, end_ms: Option<i64>) -> Self {
         let bound = |ms: Option<i64>| ms.and_then(|ms| Timestamp::from_millisecond(ms).ok());
         Self { begin: bound(begin_ms), end: bound(end_ms) }
-    }
-
-    /// Creates the window of a voucher's row from its columns, in Unix milliseconds. A zero date is no bound, and
-    /// neither is an end on the last day of 2037 or later.
-    #[must_use]
-    pub fn of_columns(begin_ms: Option<i64>, end_ms: Option<i64>) -> Self {
-        Self::of_ms(begin_ms.filter(|ms| *ms > 0), end_ms.filter(|ms| (1..NO_END_FROM_MS).contains(ms)))
     }
 
     /// The bounds of the window in Unix milliseconds.

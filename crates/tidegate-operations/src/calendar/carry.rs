@@ -88,7 +88,10 @@ impl WindowCarrier {
             let (voucher, window) = (change.row.voucher, change.row.window());
             let refusal = match decide(in_redis, change.carried, window, now) {
                 Decision::Agree => {
-                    in_time("MySQL", self.within, async { Ok(change.note(&self.mysql).await?) }).await?;
+                    in_time("MySQL", self.within, async {
+                        Ok(windows::note(&self.mysql, &change.row).await?)
+                    })
+                    .await?;
                     continue;
                 }
                 Decision::Carry(window) => {
@@ -122,7 +125,8 @@ impl WindowCarrier {
         let reply = self.calendar.schedule(change.row.voucher, window, Some(in_redis)).await;
         let is_carried = reply.context("Failed to change a window in Redis")? == ScheduleReply::Scheduled;
         if is_carried {
-            change.note(&self.mysql).await.context("Failed to note the window in MySQL")?;
+            let noted = windows::note(&self.mysql, &change.row).await;
+            noted.context("Failed to note the window in MySQL")?;
         }
         Ok(is_carried)
     }

@@ -5,7 +5,10 @@ use std::time::Duration;
 use anyhow::Context;
 use tidegate_orders::{
     VoucherId,
-    records::vouchers::upcoming::{UpcomingVoucher, upcoming},
+    records::vouchers::{
+        upcoming::{UpcomingVoucher, upcoming},
+        windows,
+    },
     sale::read_stocks,
     scripts::{JournalUse, LoadReply, SaleCalendar},
     stock_change::{CarriedStock, carry_stock},
@@ -124,7 +127,7 @@ impl WarmUp {
             LoadReply::OnSale => return Ok(Err(ONLY_JOURNAL.to_owned())),
             LoadReply::Begun => return Ok(Err("its sale has just begun".to_owned())),
         }
-        voucher.note_window(mysql).await?;
+        windows::note(mysql, row).await?;
         Ok(Ok(()))
     }
 

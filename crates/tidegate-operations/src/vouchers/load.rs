@@ -314,12 +314,14 @@ async fn load(
     };
     if loaded.is_ok() {
         let noted = async {
-            let row = windows::find_window(&stores.mysql, voucher).await?;
-            match row.filter(|row| !row.row.window().differs_from(&request.window(), Timestamp::now())) {
-                Some(row) => row.note(&stores.mysql).await,
-                // A shop has just changed the row: a comparison reports the difference.
-                None => Ok(()),
+            let row = stores.row(voucher).await?;
+            // If a shop has just changed the row, a comparison reports the difference.
+            let is_loaded =
+                |row: &VoucherRow| !row.window().differs_from(&request.window(), Timestamp::now());
+            if let Some(row) = row.filter(is_loaded) {
+                windows::note(&stores.mysql, &row).await?;
             }
+            anyhow::Ok(())
         };
         noted.await.context("Failed to note in MySQL that Redis has the window; run this command again")?;
     }

@@ -170,11 +170,9 @@ pub async fn run(stores: &VoucherStores, plan: ScheduleState) -> anyhow::Result<
         return Ok(plan.refused(ScheduleRefusal::Delisted));
     }
     // Both may have changed since the plan: Redis gets the window that MySQL has now.
-    let row =
-        windows::find_window(&stores.mysql, voucher).await.context("Failed to read the voucher in MySQL")?;
-    let row = row.context("The row of the voucher has just vanished")?;
+    let row = stores.row(voucher).await?.context("The row of the voucher has just vanished")?;
     let sale = stores.state(voucher).await?;
-    let window = row.row.window().with_milliseconds_of(&plan.window);
+    let window = row.window().with_milliseconds_of(&plan.window);
     let redis_window = sale.stock.map(|_| sale.window);
     if redis_window.is_some() {
         let reply = SaleCalendar::of(&stores.redis).schedule(voucher, window, None).await;
@@ -186,7 +184,7 @@ pub async fn run(stores: &VoucherStores, plan: ScheduleState) -> anyhow::Result<
                  partitions change has ended"
             ),
         }
-        let noted = row.note(&stores.mysql).await;
+        let noted = windows::note(&stores.mysql, &row).await;
         noted.context("Failed to note in MySQL that Redis has the window; run this command again")?;
     }
     Ok(ScheduleState { outcome: ScheduleOutcome::Scheduled, window, redis_window, ..plan })

@@ -14,7 +14,7 @@ use crate::{
     mysql_error::{is_duplicate_key, is_value_out_of_range},
     order::VoucherId,
     partition::Partition,
-    sale_window::SaleWindow,
+    sale_window::{NO_END_FROM_MS, SaleWindow},
 };
 
 pub use crate::sale_window::NO_END_MS;
@@ -40,7 +40,7 @@ pub struct VoucherRow {
     pub initial_stock: Option<i64>,
     /// The beginning of the sale, in Unix milliseconds.
     pub begin_ms: Option<i64>,
-    /// The end of the sale, in Unix milliseconds. `None` if the row has [`NO_END_MS`] or a later time.
+    /// The end of the sale, in Unix milliseconds. `None` if the row has an end on the last day of 2037 or later.
     pub end_ms: Option<i64>,
     /// The time limit for the payment of an order, in seconds. 0 if the order never expires. `None` if the
     /// configuration decides.
@@ -124,8 +124,9 @@ const IS_OPEN: &str = "{has_begun} AND {not_over} AND delisted_at IS NULL";
 /// SQL: the begin of the sale as the row has it, in Unix milliseconds. The server gives 0 for a time that it cannot
 /// convert.
 const BEGIN_MS: &str = "NULLIF(CAST(UNIX_TIMESTAMP(begin_time) * 1000 AS SIGNED), 0)";
-/// SQL: the end of the sale, likewise.
-const END_MS: &str = "NULLIF(CAST(UNIX_TIMESTAMP(end_time) * 1000 AS SIGNED), 0)";
+/// SQL: the end of the sale, likewise. NULL also if the row says that the sale has no end.
+const END_MS: &str = "IF(UNIX_TIMESTAMP(end_time) * 1000 < {no_end_from_ms}, \
+    NULLIF(CAST(UNIX_TIMESTAMP(end_time) * 1000 AS SIGNED), 0), NULL)";
 /// SQL: the columns that [`VoucherRow`] needs.
 const COLUMNS: &str = "CAST(voucher_id AS SIGNED) AS voucher, CAST(stock AS SIGNED) AS stock, initial_stock, \
     {begin_ms} AS begin_ms, {end_ms} AS end_ms, CAST(pay_within AS SIGNED) AS pay_within_s, \
@@ -139,11 +140,13 @@ fn select_rows(rest: &str) -> String {
 /// `sql` with the names of the tables, at `{vouchers}` and `{orders}`, and with the expressions for times.
 fn named(sql: &str) -> AssertSqlSafe<String> {
     let Tables { vouchers, orders, .. } = Tables::DEFAULT;
+    let no_end_from_ms = NO_END_FROM_MS.to_string();
     let expressions = [
         ("{has_begun}", HAS_BEGUN),
         ("{not_over}", NOT_OVER),
         ("{begin_ms}", BEGIN_MS),
         ("{end_ms}", END_MS),
+        ("{no_end_from_ms}", &no_end_from_ms),
         ("{vouchers}", vouchers),
         ("{orders}", orders),
     ];
@@ -447,15 +450,13 @@ pub async fn set_limits_since(
 fn parse(row: &MySqlRow) -> Result<VoucherRow, RecordsError> {
     let id: i64 = row.try_get("voucher")?;
     let bad_id = |error| RecordsError::Sql(sqlx::Error::Decode(Box::new(error)));
-    let window = SaleWindow::of_columns(row.try_get("begin_ms")?, row.try_get("end_ms")?);
-    let (begin_ms, end_ms) = window.ms();
     Ok(VoucherRow {
         voucher: VoucherId::try_from(id).map_err(bad_id)?,
         // NULL sells nothing.
         stock: row.try_get::<Option<i64>, _>("stock")?.unwrap_or_default(),
         initial_stock: row.try_get("initial_stock")?,
-        begin_ms,
-        end_ms,
+        begin_ms: row.try_get("begin_ms")?,
+        end_ms: row.try_get("end_ms")?,
         pay_within_s: row.try_get("pay_within_s")?,
         delisted_ms: row.try_get("delisted_ms")?,
     })

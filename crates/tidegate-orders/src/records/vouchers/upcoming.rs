@@ -21,8 +21,6 @@ pub(super) const BEGIN_WITH_STOCK: &str = "UPDATE {vouchers} v SET initial_stock
 pub struct UpcomingVoucher {
     /// The row of the voucher.
     pub row: VoucherRow,
-    /// The bounds of the window as the columns have them, in Unix milliseconds.
-    pub(super) bounds: (Option<i64>, Option<i64>),
     /// Whether the sale has begun, by the clock of MySQL.
     pub has_begun: bool,
     /// Whether MySQL has an order of the voucher, also a cancelled one.
@@ -68,24 +66,14 @@ fn upcoming_of(row: &MySqlRow) -> Result<UpcomingVoucher, RecordsError> {
     let has_begun = row.try_get::<i64, _>("has_begun")? == 1;
     let has_orders = row.try_get::<i64, _>("has_orders")? == 1;
     let keeps_journal = row.try_get::<Option<i64>, _>("keeps_journal")?.map(|keeps| keeps != 0);
-    let bounds = (row.try_get("begin_ms")?, row.try_get("end_ms")?);
-    Ok(UpcomingVoucher { row: parse(row)?, bounds, has_begun, has_orders, keeps_journal })
+    Ok(UpcomingVoucher { row: parse(row)?, has_begun, has_orders, keeps_journal })
 }
 
 impl UpcomingVoucher {
     /// Creates a voucher that has not begun, and has no order.
     #[must_use]
     pub const fn unbegun(row: VoucherRow) -> Self {
-        let bounds = (row.begin_ms, row.end_ms);
-        Self { row, bounds, has_begun: false, has_orders: false, keeps_journal: None }
-    }
-
-    /// Notes that Redis has the window of this row.
-    ///
-    /// # Errors
-    /// Fails like [`super::find`].
-    pub async fn note_window(&self, pool: &MySqlPool) -> Result<(), RecordsError> {
-        super::windows::note(pool, self.row.voucher, self.bounds).await
+        Self { row, has_begun: false, has_orders: false, keeps_journal: None }
     }
 
     /// Notes in the row that the sale begins with its present stock, if the row still has this stock, the voucher has

@@ -1,7 +1,7 @@
 //! The sale windows in the rows of vouchers, and the windows that Redis last got from them.
 
 use jiff::{SignedDuration, Timestamp};
-use sqlx::{MySqlPool, Row, mysql::MySqlRow};
+use sqlx::{MySqlPool, Row};
 
 use super::{
     BEGIN_MS, COLUMNS, END_MS, RecordsError, VoucherRow, listed, named, of_partition, parse, select_rows,
@@ -21,8 +21,6 @@ pub struct ChangedWindow {
     pub row: VoucherRow,
     /// The window that Redis last got.
     pub carried: SaleWindow,
-    /// The new bounds as the columns have them, in Unix milliseconds.
-    bounds: (Option<i64>, Option<i64>),
 }
 
 /// Reads the rows of the given vouchers, in no order.
@@ -81,9 +79,8 @@ pub async fn changed(pool: &MySqlPool, partition: &Partition) -> Result<Vec<Chan
         let page = sqlx::query(of_partition(&sql, partition)).bind(FOUND_FOR_MS).bind(after).bind(PAGE);
         let page = page.fetch_all(pool).await?;
         for row in &page {
-            let carried =
-                SaleWindow::of_columns(row.try_get("carried_begin_ms")?, row.try_get("carried_end_ms")?);
-            found.push(ChangedWindow { row: parse(row)?, carried, bounds: bounds(row)? });
+            let carried = SaleWindow::of_ms(row.try_get("carried_begin_ms")?, row.try_get("carried_end_ms")?);
+            found.push(ChangedWindow { row: parse(row)?, carried });
         }
         if page.len() < PAGE as usize {
             return Ok(found);
@@ -91,57 +88,15 @@ pub async fn changed(pool: &MySqlPool, partition: &Partition) -> Result<Vec<Chan
     }
 }
 
-impl ChangedWindow {
-    /// Notes that Redis has this window now.
-    ///
-    /// # Errors
-    /// Fails like [`super::find`].
-    pub async fn note(&self, pool: &MySqlPool) -> Result<(), RecordsError> {
-        note(pool, self.row.voucher, self.bounds).await
-    }
-}
-
-/// A voucher's row with the bounds of its window as the columns have them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RowWindow {
-    /// The row of the voucher.
-    pub row: VoucherRow,
-    bounds: (Option<i64>, Option<i64>),
-}
-
-impl RowWindow {
-    /// Notes that Redis has the window of this row.
-    ///
-    /// # Errors
-    /// Fails like [`super::find`].
-    pub async fn note(&self, pool: &MySqlPool) -> Result<(), RecordsError> {
-        note(pool, self.row.voucher, self.bounds).await
-    }
-}
-
-/// Reads the row of a voucher, to note its window later.
+/// Notes that Redis has the window of this row now.
 ///
 /// # Errors
 /// Fails like [`super::find`].
-pub async fn find_window(pool: &MySqlPool, voucher: VoucherId) -> Result<Option<RowWindow>, RecordsError> {
-    let sql = select_rows("WHERE voucher_id = ?");
-    let row = sqlx::query(named(&sql)).bind(voucher.get()).fetch_optional(pool).await?;
-    row.map(|row| Ok(RowWindow { row: parse(&row)?, bounds: bounds(&row)? })).transpose()
-}
-
-fn bounds(row: &MySqlRow) -> sqlx::Result<(Option<i64>, Option<i64>)> {
-    Ok((row.try_get("begin_ms")?, row.try_get("end_ms")?))
-}
-
-/// Notes that Redis has this window of a voucher now, in the bounds of the columns.
-pub(super) async fn note(
-    pool: &MySqlPool,
-    voucher: VoucherId,
-    (begin_ms, end_ms): (Option<i64>, Option<i64>),
-) -> Result<(), RecordsError> {
+pub async fn note(pool: &MySqlPool, row: &VoucherRow) -> Result<(), RecordsError> {
     let sql = "INSERT INTO tidegate_carried_window (voucher_id, begin_ms, end_ms) VALUES (?, ?, ?) \
                ON DUPLICATE KEY UPDATE begin_ms = VALUES(begin_ms), end_ms = VALUES(end_ms)";
-    sqlx::query(sql).bind(voucher.get()).bind(begin_ms).bind(end_ms).execute(pool).await?;
+    let note = sqlx::query(sql).bind(row.voucher.get()).bind(row.begin_ms).bind(row.end_ms);
+    note.execute(pool).await?;
     Ok(())
 }
 
