@@ -1,6 +1,6 @@
 //! The comparison of sale windows in Redis and MySQL.
 
-use std::{collections::HashMap, time::Duration};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -8,7 +8,7 @@ use sqlx::MySqlPool;
 use tidegate_orders::{
     RedisStore, VoucherId,
     records::vouchers::windows,
-    scripts::{SaleCalendar, SaleWindow, ScriptError},
+    scripts::{SaleCalendar, SaleWindow},
 };
 use tidegate_stream::server_time_ms;
 use tokio::time::sleep;
@@ -19,8 +19,6 @@ use crate::CompareError;
 /// The time after which a difference is read again. Meanwhile, workers carry a window that a shop changed in MySQL to
 /// Redis, and a command that was changing both stores has ended.
 const SETTLED_AFTER: Duration = Duration::from_secs(6);
-/// The number of sales whose windows are read in one round trip.
-const AT_ONCE: usize = 200;
 
 /// A sale that Redis begins or ends at other times than MySQL says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -67,16 +65,7 @@ async fn read(
     (redis, mysql): (&RedisStore, &MySqlPool),
     vouchers: &[VoucherId],
 ) -> Result<Vec<WindowMismatch>, CompareError> {
-    let (calendar, mut in_redis) = (SaleCalendar::of(redis), HashMap::new());
-    for vouchers in vouchers.chunks(AT_ONCE) {
-        for (voucher, window) in vouchers.iter().zip(calendar.read_windows(vouchers).await) {
-            match window {
-                Ok(window) => in_redis.extend(window.map(|window| (*voucher, window))),
-                Err(error @ ScriptError::Unreachable(_)) => return Err(error.into()),
-                Err(_) => {}
-            }
-        }
-    }
+    let in_redis = SaleCalendar::of(redis).read_windows(vouchers).await?;
     let sold: Vec<VoucherId> = in_redis.keys().copied().collect();
     if sold.is_empty() {
         return Ok(Vec::new());

@@ -79,13 +79,12 @@ impl WindowCarrier {
         }
         let now_ms = i64::try_from(server_time_ms(self.redis.pool()).await?)?;
         let now = Timestamp::from_millisecond(now_ms)?;
-        let sold = self.calendar.read_windows(&vouchers).await;
+        let sold = self.calendar.read_windows(&vouchers).await.context("Failed to read windows in Redis")?;
         let (mut changes, mut refused) = (Vec::new(), BTreeSet::new());
-        for (change, in_redis) in changed.iter().zip(sold) {
-            // A voucher that Redis does not sell gets its window when it is loaded. Other checks report a key that
-            // cannot be read.
-            let Ok(Some(in_redis)) = in_redis else { continue };
+        for change in &changed {
             let (voucher, window) = (change.row.voucher, change.row.window());
+            // A voucher that Redis does not sell gets its window when it is loaded.
+            let Some(in_redis) = sold.get(&voucher).copied() else { continue };
             let refusal = match decide(in_redis, change.carried, window, now) {
                 Decision::Agree => {
                     in_time("MySQL", self.within, async {

@@ -53,10 +53,8 @@ pub struct VoucherLoadArgs {
     /// When the sale ends, in the same formats; never by default
     #[arg(long, value_name = "TIME", value_parser = times::parse)]
     end: Option<Timestamp>,
-    /// The time after which a written, unpaid order expires, such as 15m. 0s: never. Default: the setting
-    /// order.pay_within_s
-    #[arg(long, value_name = "SPAN", value_parser = times::parse_span)]
-    pay_within: Option<Duration>,
+    #[command(flatten)]
+    pay_within: PayWithinArgs,
     /// Your own script sells the voucher and notes no admissions in Redis: comparisons then do not check the stock
     #[arg(long)]
     no_journal: bool,
@@ -72,7 +70,7 @@ impl PartitionCommand for VoucherLoadArgs {
     /// Loads the voucher, or reports why it refuses.
     async fn run(&self, stores: &Stores) -> anyhow::Result<Exit> {
         let VoucherLoadArgs { voucher, stock, begin, end, pay_within, no_journal, ref change } = *self;
-        let pay_within_s = pay_within.map(whole_seconds).transpose()?;
+        let pay_within_s = pay_within.seconds()?;
         let journal = if no_journal { JournalUse::None } else { JournalUse::Complete };
         let request = LoadRequest { voucher, stock, begin, end, pay_within_s, journal };
         request.check(Timestamp::now())?;
@@ -82,12 +80,24 @@ impl PartitionCommand for VoucherLoadArgs {
     }
 }
 
-/// Converts the time limit for payments to whole seconds, as MySQL stores it.
-pub fn whole_seconds(pay_within: Duration) -> Result<i64, WrongUsage> {
-    let seconds = u32::try_from(pay_within.as_secs()).ok().filter(|_| pay_within.subsec_nanos() == 0);
-    let seconds = seconds.filter(|seconds| *seconds <= MOST_SECONDS);
-    let wrong = || WrongUsage("--pay-within must be whole seconds, up to 365d".to_owned());
-    seconds.map(i64::from).ok_or_else(wrong)
+/// The argument for the time limit for payments of a voucher's orders.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct PayWithinArgs {
+    /// The time after which a written, unpaid order expires, such as 15m. 0s: never. Default: the setting
+    /// order.pay_within_s
+    #[arg(long, value_name = "SPAN", value_parser = times::parse_span)]
+    pay_within: Option<Duration>,
+}
+
+impl PayWithinArgs {
+    /// The time limit in whole seconds, as MySQL stores it. None: the setting decides.
+    pub fn seconds(self) -> Result<Option<i64>, WrongUsage> {
+        let Some(span) = self.pay_within else { return Ok(None) };
+        let seconds = u32::try_from(span.as_secs()).ok().filter(|_| span.subsec_nanos() == 0);
+        let seconds = seconds.filter(|seconds| *seconds <= MOST_SECONDS);
+        let wrong = || WrongUsage("--pay-within must be whole seconds, up to 365d".to_owned());
+        seconds.map(|seconds| Some(seconds.into())).ok_or_else(wrong)
+    }
 }
 
 impl PlanText for LoadState {

@@ -1,7 +1,5 @@
 //! The command `tidegate voucher publish`: puts a voucher with its schedule into MySQL.
 
-use std::time::Duration;
-
 use clap::Args;
 use jiff::Timestamp;
 use tidegate_compare::text::counted;
@@ -14,7 +12,7 @@ use tidegate_operations::{
 };
 use tidegate_orders::VoucherId;
 
-use super::voucher_load::whole_seconds;
+use super::voucher_load::PayWithinArgs;
 use crate::{
     exit::Exit,
     operator::{Change, ChangeArgs, PlanText, ReportText},
@@ -50,10 +48,8 @@ pub struct VoucherPublishArgs {
     /// When the sale ends, in the same formats; never by default
     #[arg(long, value_name = "TIME", value_parser = times::parse)]
     end: Option<Timestamp>,
-    /// The time after which a written, unpaid order expires, such as 15m. 0s: never. Default: the setting
-    /// order.pay_within_s
-    #[arg(long, value_name = "SPAN", value_parser = times::parse_span)]
-    pay_within: Option<Duration>,
+    #[command(flatten)]
+    pay_within: PayWithinArgs,
     #[command(flatten)]
     change: ChangeArgs,
 }
@@ -66,7 +62,7 @@ impl PartitionCommand for VoucherPublishArgs {
     /// Publishes the voucher, or reports why it refuses.
     async fn run(&self, stores: &Stores) -> anyhow::Result<Exit> {
         let Self { voucher, stock, begin, end, pay_within, ref change } = *self;
-        let pay_within_s = pay_within.map(whole_seconds).transpose()?;
+        let pay_within_s = pay_within.seconds()?;
         let request = PublishRequest { voucher, stock, begin, end, pay_within_s };
         request.check(Timestamp::now())?;
         let mysql = stores.mysql().await?;

@@ -1,5 +1,7 @@
 //! The calls that read and change the windows of sales, and that load sales before they begin.
 
+use std::collections::BTreeMap;
+
 use fred::interfaces::{HashesInterface, KeysInterface};
 use futures_util::future::join_all;
 use tidegate_stream::Script;
@@ -7,6 +9,9 @@ use tidegate_stream::Script;
 use super::{BEGIN_MS, DELISTED, END_MS, JournalUse, LoadReply, SaleWindow, Sales, bound_text, window};
 use crate::scripts::{RedisStore, ScriptError, access::RedisAccess, understood};
 use crate::{keys::naming, order::VoucherId, records::journal::COMPLETE};
+
+/// The number of sales whose windows are read in one round trip.
+const AT_ONCE: usize = 200;
 
 /// The reply to a call that changes the window of a sale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -82,25 +87,43 @@ impl SaleCalendar {
         understood("schedule.lua", &reply, ScheduleReply::from_code)
     }
 
-    /// Reads the windows of many sales, in one round trip. Returns one answer for each voucher, in the sequence of the
-    /// vouchers. `None` if the sale is not loaded or is delisted, or if its window says nothing: without bounds and
-    /// without a complete journal, another program loaded the sale, and may check its own window.
-    pub async fn read_windows(&self, vouchers: &[VoucherId]) -> Vec<Result<Option<SaleWindow>, ScriptError>> {
+    /// Reads the windows of sales. Leaves out a sale that is not loaded or is delisted, and a sale whose window says
+    /// nothing: without bounds and without a complete journal, another program loaded it, and may check its own window.
+    /// Leaves out a sale whose keys cannot be read, too: other checks report it.
+    ///
+    /// # Errors
+    /// Fails if Redis does not answer.
+    pub async fn read_windows(
+        &self,
+        vouchers: &[VoucherId],
+    ) -> Result<BTreeMap<VoucherId, SaleWindow>, ScriptError> {
+        let mut windows = BTreeMap::new();
+        for vouchers in vouchers.chunks(AT_ONCE) {
+            let read = join_all(vouchers.iter().map(|voucher| self.read_window(*voucher))).await;
+            for (voucher, window) in vouchers.iter().zip(read) {
+                match window {
+                    Ok(window) => windows.extend(window.map(|window| (*voucher, window))),
+                    Err(error @ ScriptError::Unreachable(_)) => return Err(error),
+                    Err(_) => {}
+                }
+            }
+        }
+        Ok(windows)
+    }
+
+    async fn read_window(&self, voucher: VoucherId) -> Result<Option<SaleWindow>, ScriptError> {
         let (client, keys) = (self.access.pool.next(), &self.access.keys);
-        join_all(vouchers.iter().map(|voucher| async {
-            let (sale_key, journal_key) = (keys.voucher(*voucher), keys.journal(*voucher));
-            let (loaded, sale, complete) = tokio::join!(
-                client.exists::<u64, _>(vec![keys.stock(*voucher), keys.limited(*voucher)]),
-                client.hmget::<Vec<Option<String>>, _, _>(&sale_key, vec![BEGIN_MS, END_MS, DELISTED]),
-                client.hget::<Option<String>, _, _>(&journal_key, COMPLETE),
-            );
-            let sale = sale.map_err(|error| naming(&sale_key, error))?;
-            let complete = complete.map_err(|error| naming(&journal_key, error))?;
-            let [begin, end, delisted] = <[_; 3]>::try_from(sale).unwrap_or_default();
-            let window = window(&sale_key, begin, end)?;
-            let says = loaded? > 0 && delisted.is_none() && (window.has_bounds() || complete.is_some());
-            Ok(says.then_some(window))
-        }))
-        .await
+        let (sale_key, journal_key) = (keys.voucher(voucher), keys.journal(voucher));
+        let (loaded, sale, complete) = tokio::join!(
+            client.exists::<u64, _>(vec![keys.stock(voucher), keys.limited(voucher)]),
+            client.hmget::<Vec<Option<String>>, _, _>(&sale_key, vec![BEGIN_MS, END_MS, DELISTED]),
+            client.hget::<Option<String>, _, _>(&journal_key, COMPLETE),
+        );
+        let sale = sale.map_err(|error| naming(&sale_key, error))?;
+        let complete = complete.map_err(|error| naming(&journal_key, error))?;
+        let [begin, end, delisted] = <[_; 3]>::try_from(sale).unwrap_or_default();
+        let window = window(&sale_key, begin, end)?;
+        let says = loaded? > 0 && delisted.is_none() && (window.has_bounds() || complete.is_some());
+        Ok(says.then_some(window))
     }
 }

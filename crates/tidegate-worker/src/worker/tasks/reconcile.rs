@@ -7,6 +7,7 @@ use std::{sync::Arc, time::Duration};
 use tidegate_compare::{
     CompareError, Comparison, ComparisonReport, ComparisonRequest, Job, Pace, Silent,
     reconciled::{DifferenceKind, Reconciled},
+    text::error_chain,
 };
 use tidegate_operations::{Next, Plan, Report, Stores, SystemSettings};
 use tidegate_orders::{RedisStore, VoucherId, records::vouchers::windows, scripts::SaleCalendar};
@@ -184,11 +185,14 @@ impl Reconciler {
         }
         let sold = report.vouchers.iter().map(|look| &look.totals).filter(|it| it.redis.stock.is_some());
         let sold: Vec<VoucherId> = sold.map(|it| it.voucher).collect();
-        let read = SaleCalendar::of(&self.redis).read_windows(&sold).await;
-        let by_window = sold.iter().zip(read).filter(|(_, window)| matches!(window, Ok(Some(_))));
-        let by_window: Vec<VoucherId> = by_window.map(|(voucher, _)| *voucher).collect();
-        if let Err(error) = windows::note_first(&self.comparison.stores().mysql, &by_window).await {
-            tracing::debug!(%error, "could not note in MySQL which sales Redis has");
+        let noted = async {
+            let by_window = SaleCalendar::of(&self.redis).read_windows(&sold).await?;
+            let by_window: Vec<VoucherId> = by_window.into_keys().collect();
+            windows::note_first(&self.comparison.stores().mysql, &by_window).await?;
+            anyhow::Ok(())
+        };
+        if let Err(error) = noted.await {
+            tracing::debug!(error = error_chain(&error), "could not note in MySQL which sales Redis has");
         }
     }
 

@@ -1,6 +1,6 @@
 //! The command `tidegate campaign load`: puts regions on sale.
 
-use std::{path::PathBuf, time::Duration};
+use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Args;
@@ -14,7 +14,7 @@ use tidegate_operations::{
 use tidegate_orders::CampaignId;
 
 use crate::{
-    commands::voucher_load::whole_seconds,
+    commands::voucher_load::PayWithinArgs,
     exit::Exit,
     operator::{Change, ChangeArgs, PlanText, ReportText},
     scope::SystemCommand,
@@ -47,10 +47,8 @@ pub struct CampaignLoadArgs {
     /// When the sale ends, in the same formats; never by default
     #[arg(long, value_name = "TIME", value_parser = times::parse)]
     end: Option<Timestamp>,
-    /// The time after which a written, unpaid order expires, such as 15m. 0s: never. Default: the setting
-    /// order.pay_within_s
-    #[arg(long, value_name = "SPAN", value_parser = times::parse_span)]
-    pay_within: Option<Duration>,
+    #[command(flatten)]
+    pay_within: PayWithinArgs,
     #[command(flatten)]
     change: ChangeArgs,
 }
@@ -63,7 +61,7 @@ impl SystemCommand for CampaignLoadArgs {
         let text =
             std::fs::read_to_string(&self.regions).with_context(|| format!("Failed to read {file}"))?;
         let regions = parse_regions(&text).with_context(|| format!("{file} cannot be used"))?;
-        let pay_within_s = pay_within.map(whole_seconds).transpose()?;
+        let pay_within_s = pay_within.seconds()?;
         let first = regions[0].voucher;
         let request = CampaignLoad { campaign, regions, begin, end, pay_within_s };
         let settings = system.of_voucher(first)?;
