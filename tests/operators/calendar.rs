@@ -184,6 +184,27 @@ async fn workers_carry_a_window_that_changed_in_mysql_within_five_seconds() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_row_that_is_locked_keeps_the_windows_of_other_sales_waiting_for_one_statement_only() {
+    let (fixture, program, store) = open().await;
+    program.run("voucher load --voucher 8 --stock 5").expect(0);
+    let _worker = fixture.worker("w").set("CALENDAR_CARRY_WINDOWS", "yes").start();
+    let mut holder = fixture.pool.begin().await.expect("a transaction");
+    let row = "SELECT voucher_id FROM tidegate_carried_window WHERE voucher_id = 7 FOR UPDATE";
+    sqlx::query(row).fetch_one(&mut *holder).await.expect("the row is locked");
+    let end = in_hours(1);
+    sql(&fixture, format!("UPDATE tb_seckill_voucher SET end_time = FROM_UNIXTIME({})", end.as_second()))
+        .await;
+    let eight = 8.try_into().unwrap();
+    let is_carried = || async { store.sales().read_voucher(eight).await.unwrap().window.end == Some(end) };
+    until("the window of the other sale is carried", is_carried).await;
+    holder.rollback().await.expect("the row is free");
+    let are_noted =
+        || async { windows::changed(&fixture.pool, store.keys().partition()).await.unwrap().is_empty() };
+    until("both windows are noted", are_noted).await;
+    assert_eq!(window_in_redis(&store).await.end, Some(end));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_sale_that_was_loaded_earlier_is_carried_once_a_comparison_has_seen_it() {
     let (fixture, _program, store) = open().await;
     sql(&fixture, "DELETE FROM tidegate_carried_window").await;

@@ -5,6 +5,6 @@ mod warm_up;
 
 pub(crate) use self::warm_up::is_loaded_later;
 pub use self::{
-    carry::{NotCarried, WindowCarrier, WindowChange},
+    carry::{CarryPass, NotCarried, WindowCarrier, WindowChange},
     warm_up::{WarmUp, WarmUpPass},
 };

@@ -43,6 +43,15 @@ pub struct WindowChange {
     pub refusal: Option<NotCarried>,
 }
 
+/// The result of one pass over changed windows.
+#[derive(Debug, Default)]
+pub struct CarryPass {
+    /// The windows that were carried, and those that are not carried for a new reason.
+    pub changes: Vec<WindowChange>,
+    /// The first error of a voucher. None: no voucher failed.
+    pub failed: Option<anyhow::Error>,
+}
+
 /// The task that carries changes of windows from MySQL to Redis. Two processes may run it at the same time.
 #[derive(Debug)]
 pub struct WindowCarrier {
@@ -62,56 +71,72 @@ impl WindowCarrier {
         Self { redis, mysql, calendar, within, told: BTreeSet::new() }
     }
 
-    /// Carries the windows that changed in MySQL since Redis last got them. Returns the carried windows, and the windows
-    /// that are not carried for a new reason.
+    /// Carries the windows that changed in MySQL since Redis last got them. A voucher that fails keeps no other voucher
+    /// waiting.
     ///
     /// # Errors
     /// If a store does not answer. The next pass continues.
-    pub async fn pass(&mut self) -> anyhow::Result<Vec<WindowChange>> {
+    pub async fn pass(&mut self) -> anyhow::Result<CarryPass> {
         let partition = self.redis.keys().partition();
         let changed = async { Ok(windows::changed(&self.mysql, partition).await?) };
         let changed = in_time("MySQL", self.within, changed).await;
         let changed = changed.context("Failed to read the changed windows in MySQL")?;
         let vouchers: Vec<VoucherId> = changed.iter().map(|change| change.row.voucher).collect();
+        let mut pass = CarryPass::default();
         if vouchers.is_empty() {
             self.told.clear();
-            return Ok(Vec::new());
+            return Ok(pass);
         }
         let now_ms = i64::try_from(server_time_ms(self.redis.pool()).await?)?;
         let now = Timestamp::from_millisecond(now_ms)?;
         let sold = self.calendar.read_windows(&vouchers).await.context("Failed to read windows in Redis")?;
-        let (mut changes, mut refused) = (Vec::new(), BTreeSet::new());
+        let mut refused = BTreeSet::new();
         for change in &changed {
-            let (voucher, window) = (change.row.voucher, change.row.window());
             // A voucher that Redis does not sell gets its window when it is loaded.
-            let Some(in_redis) = sold.get(&voucher).copied() else { continue };
-            let refusal = match decide(in_redis, change.carried, window, now) {
-                Decision::Agree => {
-                    in_time("MySQL", self.within, async {
-                        Ok(windows::note(&self.mysql, &change.row).await?)
-                    })
-                    .await?;
-                    continue;
-                }
-                Decision::Carry(window) => {
-                    let carrying = self.carry(change, in_redis, window);
-                    if !in_time("a store", self.within, carrying).await? {
-                        // Another program changed the sale since it was read.
-                        continue;
+            let Some(in_redis) = sold.get(&change.row.voucher) else { continue };
+            match in_time("a store", self.within, self.settle(change, *in_redis, now)).await {
+                Ok(Some(settled)) => {
+                    let refusal = settled.refusal.map(|reason| (settled.voucher, reason));
+                    refused.extend(refusal);
+                    if refusal.is_none_or(|refusal| !self.told.contains(&refusal)) {
+                        pass.changes.push(settled);
                     }
-                    None
                 }
-                Decision::Refuse(reason) => Some(reason),
-            };
-            if refusal.is_none_or(|reason| {
-                refused.insert((voucher, reason));
-                !self.told.contains(&(voucher, reason))
-            }) {
-                changes.push(WindowChange { voucher, window, refusal });
+                Ok(None) => {}
+                Err(error) => {
+                    let error = error
+                        .context(format!("Failed to carry the window of voucher {}", change.row.voucher));
+                    pass.failed.get_or_insert(error);
+                }
             }
         }
         self.told = refused;
-        Ok(changes)
+        Ok(pass)
+    }
+
+    /// Carries, notes or refuses a changed window. Returns None if Redis has the window already, or if another program
+    /// changed the sale since it was read.
+    async fn settle(
+        &self,
+        change: &ChangedWindow,
+        in_redis: SaleWindow,
+        now: Timestamp,
+    ) -> anyhow::Result<Option<WindowChange>> {
+        let (voucher, window) = (change.row.voucher, change.row.window());
+        let refusal = match decide(in_redis, change.carried, window, now) {
+            Decision::Agree => {
+                windows::note(&self.mysql, &change.row).await?;
+                return Ok(None);
+            }
+            Decision::Carry(window) => {
+                if !self.carry(change, in_redis, window).await? {
+                    return Ok(None);
+                }
+                None
+            }
+            Decision::Refuse(reason) => Some(reason),
+        };
+        Ok(Some(WindowChange { voucher, window, refusal }))
     }
 
     /// Changes the window in Redis, unless the sale has another window by now. Returns whether Redis has it.

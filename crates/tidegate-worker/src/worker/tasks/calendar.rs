@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use tidegate_operations::calendar::{WarmUp, WarmUpPass, WindowCarrier, WindowChange};
+use tidegate_operations::calendar::{CarryPass, WarmUp, WarmUpPass, WindowCarrier, WindowChange};
 use tidegate_orders::VoucherId;
 
 use super::{NextRun, Routine, Run, Task, on_heap};
@@ -35,8 +35,9 @@ impl Task for CarryTask {
 
     fn run_once(&mut self) -> Run<'_> {
         on_heap(async || {
-            self.carrier.pass().await?.iter().for_each(tell);
-            Ok(NextRun::After(LOOK_EVERY))
+            let CarryPass { changes, failed } = self.carrier.pass().await?;
+            changes.iter().for_each(tell);
+            failed.map_or(Ok(NextRun::After(LOOK_EVERY)), Err)
         })
     }
 
