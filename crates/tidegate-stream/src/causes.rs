@@ -114,11 +114,16 @@ impl Causes {
         self.entries() > 0 && self.held().has(kind)
     }
 
+    /// Returns whether any entry of this process waits for the cause `cause` to end.
+    #[must_use]
+    pub fn is_awaited(&self, cause: Cause) -> bool {
+        self.entries() > 0 && self.held().causes.contains_key(&cause)
+    }
+
     /// Reports that the given causes have ended, so that entries which wait for these causes are retried. For each
     /// cause, one lane (a consumer of this process) retries an entry at once: the lane with the oldest entry of the
-    /// cause. The entries of other lanes must wait for this oldest entry. The call ignores causes that were not created
-    /// by [`Cause::in_order`]. If another process ends a cause, this process is not told, so the lanes also retry
-    /// all entries from time to time.
+    /// cause. For a cause of [`Cause::in_order`], the entries of other lanes must wait for this oldest entry. If another
+    /// process ends a cause, this process may not be told, so the lanes also retry all entries from time to time.
     pub fn wake(&self, settled: impl IntoIterator<Item = Cause>) {
         let lanes = self.held().lanes.clone();
         let lanes: Vec<Arc<LaneWakes>> = lanes.iter().filter_map(Weak::upgrade).collect();

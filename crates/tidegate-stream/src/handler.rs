@@ -64,15 +64,15 @@ pub struct Cause {
     pub first: RetryOrder,
 }
 
-/// The order in which entries that wait for one cause are retried.
+/// The order in which entries that wait for one cause are retried. [`Causes::wake`](crate::Causes::wake) ends the wait
+/// early.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum RetryOrder {
     /// The entries that were not tried for the longest time come first. So an entry that also waits for another cause
     /// does not delay other entries.
     #[default]
     LongestUntried,
-    /// The oldest entry comes first, because each entry also waits for all earlier entries. A handler can end the wait
-    /// early with [`Causes::wake`](crate::Causes::wake).
+    /// The oldest entry comes first, because each entry also waits for all earlier entries.
     Oldest,
 }
 

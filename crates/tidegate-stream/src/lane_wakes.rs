@@ -19,7 +19,8 @@ pub(crate) struct LaneWakes {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The causes that the lane waits for, each with the oldest entry that waits for it.
+    /// The causes that the lane waits for, each with the oldest entry that waits for it; if the order does not matter,
+    /// with one of the entries.
     awaited: BTreeMap<Cause, EntryId>,
     settled: BTreeSet<Cause>,
     /// The causes that were settled since the handler began with its batch: it may have checked them before that. None:

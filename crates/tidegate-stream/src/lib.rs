@@ -98,6 +98,7 @@ pub mod server_clock;
 pub mod set_aside_notes;
 mod shared_reader;
 pub mod stream;
+pub mod subscription;
 #[cfg(feature = "fred")]
 mod with_fred;
 
@@ -140,5 +141,6 @@ pub use server_clock::ServerClock;
 pub use set_aside_notes::{NamedCause, SetAsideNote, SetAsideNotes};
 pub use shared_reader::SharedReader;
 pub use stream::{BuryReply, GroupState, Reader, ServerRun, Stream, StreamError, StreamNames};
+pub use subscription::{Heard, Subscription};
 #[cfg(feature = "fred")]
 pub use with_fred::Script;

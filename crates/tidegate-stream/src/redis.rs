@@ -13,7 +13,7 @@ use fred::{
     clients::{Client, Pool},
     interfaces::ClientLike,
     prelude::{Builder, Config, FredResult, ReconnectPolicy},
-    types::{Key, config::ReconnectError},
+    types::{Key, RespVersion, config::ReconnectError},
 };
 
 use crate::{cluster::SlotMaster, sentinel::Sentinels};
@@ -160,11 +160,18 @@ async fn open_pool(settings: &RedisConnectionSettings) -> FredResult<Pool> {
 /// # Errors
 /// As for [`connect_pool`].
 pub async fn connect_reader(settings: &RedisConnectionSettings) -> Result<RedisConnection, RedisError> {
-    open_reader(settings).await.map(RedisConnection).map_err(RedisError::new)
+    let client = async { open(settings, builder(settings)?).await };
+    client.await.map(RedisConnection).map_err(RedisError::new)
 }
 
-async fn open_reader(settings: &RedisConnectionSettings) -> FredResult<Client> {
+/// Opens a connection for messages on channels. In RESP3, Redis still answers other commands over it.
+pub(crate) async fn open_subscriber(settings: &RedisConnectionSettings) -> FredResult<Client> {
     let mut builder = builder(settings)?;
+    builder.with_config(|config| config.version = RespVersion::RESP3);
+    open(settings, builder).await
+}
+
+async fn open(settings: &RedisConnectionSettings, mut builder: Builder) -> FredResult<Client> {
     builder.with_connection_config(|config| config.max_command_attempts = 1);
     let client = builder.build()?;
     follow_master(settings, slice::from_ref(&client)).await;

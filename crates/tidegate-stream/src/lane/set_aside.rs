@@ -172,11 +172,9 @@ impl SetAside {
         }
         match cause.first {
             RetryOrder::LongestUntried => waiting.ids.push_back(id),
-            RetryOrder::Oldest => {
-                waiting.insert(id);
-                self.wakes.await_cause(awaited, cause, id);
-            }
+            RetryOrder::Oldest => waiting.insert(id),
         }
+        self.wakes.await_cause(awaited, cause, id);
         if is_new {
             *self.of_kind.entry(cause.kind).or_default() += 1;
             self.try_later(cause, 0, now);
@@ -355,10 +353,8 @@ impl SetAside {
         let Some(waiting) = self.waiting.get_mut(&cause) else { return 0 };
         waiting.due = None;
         let ids = waiting.take(waiting.share.min(room), cause);
-        if cause.first == RetryOrder::Oldest {
-            // Settling the tried entries wakes the lane that has the next one.
-            self.wakes.set_oldest(cause, waiting.ids.front().copied());
-        }
+        // Settling the tried entries wakes the lane that has the next one.
+        self.wakes.set_oldest(cause, waiting.ids.front().copied());
         let count = ids.len();
         self.tried.entry(cause).or_default().ids.extend(ids);
         count
@@ -425,9 +421,7 @@ impl SetAside {
             waiting.failures = 1;
         }
         let is_over = waiting.failures == 0;
-        if cause.first == RetryOrder::Oldest {
-            self.wakes.set_oldest(cause, waiting.ids.front().copied());
-        }
+        self.wakes.set_oldest(cause, waiting.ids.front().copied());
         if waiting.ids.is_empty() {
             self.waiting.remove(&cause);
             self.forget_one_of(cause.kind);
@@ -463,8 +457,8 @@ impl SetAside {
             let ids = Vec::from(tried.ids);
             if let Some(waiting) = self.waiting.get_mut(&cause) {
                 waiting.put_back(&ids, cause);
-                if let Some(oldest) = ids.first().filter(|_| cause.first == RetryOrder::Oldest) {
-                    self.wakes.await_cause(cause, cause, *oldest);
+                if let Some(first) = ids.first() {
+                    self.wakes.await_cause(cause, cause, *first);
                 }
                 self.try_later(cause, 0, now);
             }

@@ -1,0 +1,134 @@
+//! Messages on channels of Redis, over one connection.
+
+use std::time::Duration;
+
+use fred::{
+    clients::Client,
+    error::{Error, ErrorKind},
+    interfaces::{ClientLike, EventInterface, PubsubInterface},
+    types::{Message, Value, config::Server},
+};
+use tokio::{
+    sync::broadcast::{Receiver, error::RecvError},
+    time::interval,
+};
+
+use crate::redis::{RedisConnectionSettings, RedisError, open_subscriber};
+
+/// The time after which a connection without messages is checked: it may have ended unnoticed.
+const CHECK_EVERY: Duration = Duration::from_secs(5);
+
+/// The subscription of one connection to channels of Redis, sharded ones too. Messages may be lost at any time, so a
+/// caller must not depend on them.
+#[derive(Debug)]
+pub struct Subscription {
+    client: Client,
+    messages: Receiver<Message>,
+    reconnects: Receiver<Server>,
+    /// Whether the server knows sharded channels. Redis before 7.0 does not.
+    has_shards: bool,
+}
+
+/// What a subscription reports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// A message came on the channel with this name.
+    Message(String),
+    /// Messages may have been lost. The connection may be a new one, and have no channels.
+    Gap,
+}
+
+impl Subscription {
+    /// Opens a connection, without any channel.
+    ///
+    /// # Errors
+    /// As for [`connect_pool`](crate::connect_pool).
+    pub async fn open(settings: &RedisConnectionSettings) -> Result<Self, RedisError> {
+        let client = open_subscriber(settings).await.map_err(RedisError::new)?;
+        let (messages, reconnects) = (client.message_rx(), client.reconnect_rx());
+        Ok(Self { client, messages, reconnects, has_shards: true })
+    }
+
+    /// Adds channels, and the sharded channels with the same names. Redis sends their messages from now on.
+    ///
+    /// # Errors
+    /// If Redis does not answer, or if the user lacks a right.
+    pub async fn add(&mut self, channels: &[String]) -> Result<(), RedisError> {
+        if channels.is_empty() {
+            return Ok(());
+        }
+        // The client does not wait for the reply to SUBSCRIBE. The reply to PING comes after it; if Redis refuses the
+        // channels, PING gets the error.
+        let (sent, answered) =
+            tokio::join!(self.client.subscribe(channels.to_vec()), self.client.ping::<Value>(None));
+        sent.and(answered.map(drop)).map_err(RedisError::new)?;
+        for channel in channels {
+            if !self.has_shards {
+                break;
+            }
+            match self.client.ssubscribe(channel.as_str()).await {
+                Err(error) if error.details().contains("unknown command") => self.has_shards = false,
+                subscribed => subscribed.map_err(RedisError::new)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes channels, and the sharded channels with the same names.
+    ///
+    /// # Errors
+    /// If Redis does not answer.
+    pub async fn remove(&self, channels: &[String]) -> Result<(), RedisError> {
+        if channels.is_empty() {
+            return Ok(());
+        }
+        self.client.unsubscribe(channels.to_vec()).await.map_err(RedisError::new)?;
+        if self.has_shards {
+            for channel in channels {
+                self.client.sunsubscribe(channel.as_str()).await.map_err(RedisError::new)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for the next message, or for a gap.
+    ///
+    /// # Errors
+    /// If the connection ends for good.
+    pub async fn next(&mut self) -> Result<Heard, RedisError> {
+        let mut checks = interval(CHECK_EVERY);
+        checks.reset();
+        loop {
+            tokio::select! {
+                message = self.messages.recv() => return match message {
+                    Ok(message) => Ok(Heard::Message(message.channel.to_string())),
+                    Err(RecvError::Lagged(_)) => Ok(Heard::Gap),
+                    Err(RecvError::Closed) => Err(closed()),
+                },
+                reconnect = self.reconnects.recv() => return match reconnect {
+                    Err(RecvError::Closed) => Err(closed()),
+                    // Another server may have another version.
+                    _ => {
+                        self.has_shards = true;
+                        Ok(Heard::Gap)
+                    }
+                },
+                // An unanswered check makes the client connect again.
+                _ = checks.tick() => {
+                    let _answered = self.client.ping::<Value>(None).await;
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        let client = self.client.clone();
+        tokio::spawn(async move { client.quit().await });
+    }
+}
+
+fn closed() -> RedisError {
+    RedisError::new(Error::new(ErrorKind::Canceled, "the connection has ended"))
+}
