@@ -9,7 +9,10 @@ use fred::{interfaces::KeysInterface, types::Value};
 use serde::Serialize;
 use tidegate_compare::text::seconds;
 use tidegate_orders::{
-    RedisStore, event::KNOWS_EVENTS, keys::process_of, work_in_progress::HEARTBEAT_VERSION,
+    LockLayout, RedisStore,
+    event::KNOWS_EVENTS,
+    keys::process_of,
+    work_in_progress::{HEARTBEAT_LOCKS, HEARTBEAT_VERSION},
 };
 use tidegate_stream::{ConsumerInfo, StreamError, inspect};
 
@@ -85,6 +88,14 @@ impl Consumer {
     pub fn version(&self) -> Option<&str> {
         let (_, version) = self.process.as_ref()?.split_once(HEARTBEAT_VERSION)?;
         version.split(',').next()
+    }
+
+    /// Returns the layout of the user locks of the consumer's process, as a word of the setting `lock.layout`. None: the
+    /// process is dead.
+    pub fn lock_layout(&self) -> Option<&str> {
+        let process = self.process.as_ref()?;
+        let named = process.split_once(HEARTBEAT_LOCKS).and_then(|(_, rest)| rest.split(',').next());
+        Some(named.unwrap_or(LockLayout::Tidegate.word()))
     }
 }
 

@@ -4,7 +4,7 @@ mod webhook;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use tidegate_orders::{KeyTemplates, Partition, Published, VoucherId, scripts::Confirmation};
+use tidegate_orders::{KeyTemplates, LockLayout, Partition, Published, VoucherId, scripts::Confirmation};
 use tidegate_stream::{RedisCluster, Sentinels, SlotMaster, StreamNames};
 
 pub use self::webhook::{WebhookSettings, WebhookUrl};
@@ -315,6 +315,8 @@ pub struct FleetTiming {
     pub block: Duration,
     /// The time after which the lock of a user expires if its holder has died.
     pub lock_lease: Duration,
+    /// The layout of the locks of users in Redis.
+    pub lock_layout: LockLayout,
     /// The time after which a worker retries an entry whose user was locked.
     pub lock_retry: Duration,
     /// The idle time of a pending entry after which another consumer may claim it.

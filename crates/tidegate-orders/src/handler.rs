@@ -24,7 +24,7 @@ use crate::{
     publisher::Publisher,
     results::Published,
     scripts::{RedisStore, Release, ReleaseReply, ScriptError, UserAfter},
-    user_lock::{Locked, UserLocks},
+    user_lock::{Locked, UserLocks, locked_by_another},
 };
 use batch::Batch;
 use older_entries::OlderPendingEntries;
@@ -203,7 +203,7 @@ impl OrderHandler {
         self.order_counters.locked_in(stage.time());
         if locked.has_refused() {
             let refused = batch.set_aside_where(|(_, user, _)| {
-                locked.is_refused(user).then(|| set_aside("user_lock", user.get()))
+                locked.is_refused(user).then(|| Outcome::SetAside(locked_by_another(user)))
             });
             self.order_counters.lock_refused(refused);
         }

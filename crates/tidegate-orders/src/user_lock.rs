@@ -2,9 +2,11 @@
 //! the unique key is the guard.
 
 mod abandoned_tokens;
+mod redisson;
+mod waits;
 
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     future::Future,
     pin::pin,
     sync::{
@@ -15,10 +17,82 @@ use std::{
 };
 
 use fred::types::Key;
-use tidegate_stream::{Leases, Outage};
+use tidegate_stream::{Cause, Leases, Outage, RedisError};
 
+pub use self::waits::{LockWaits, UnlockListener};
+use self::{
+    abandoned_tokens::AbandonedTokens,
+    redisson::{Foreign, RedissonLocks},
+};
 use crate::{order::UserId, scripts::RedisStore};
-use abandoned_tokens::AbandonedTokens;
+
+/// The layout of the locks of users in Redis. All programs that lock the same users must use one layout.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LockLayout {
+    /// A string whose value is the holder. The locks are neither written to Redis' files nor replicated.
+    #[default]
+    Tidegate,
+    /// A hash as Redisson's `RLock` has it, so that services in Java and workers exclude each other.
+    Redisson,
+}
+
+impl LockLayout {
+    /// Every layout.
+    pub const ALL: [Self; 2] = [Self::Tidegate, Self::Redisson];
+
+    /// The word for the layout in the settings.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Tidegate => "tidegate",
+            Self::Redisson => "redisson",
+        }
+    }
+}
+
+/// The cause for which the entries of a user wait whose lock somebody else holds.
+pub(crate) fn locked_by_another(user: UserId) -> Cause {
+    Cause::new("user_lock", user.get().unsigned_abs())
+}
+
+/// The calls of the scripts for a layout.
+#[derive(Clone, Debug)]
+enum Locks {
+    Tidegate(Leases),
+    Redisson(RedissonLocks),
+}
+
+impl Locks {
+    fn new_token(&self) -> String {
+        match self {
+            Self::Tidegate(_) => format!("tidegate-{:032x}", rand::random::<u128>()),
+            Self::Redisson(_) => redisson::new_holder(),
+        }
+    }
+
+    async fn take(
+        &self,
+        keys: Vec<Key>,
+        token: &str,
+        lease: Duration,
+        void: &[String],
+    ) -> Result<Vec<Foreign>, RedisError> {
+        match self {
+            Self::Tidegate(leases) => {
+                let refused = leases.take_over(keys, token, lease, void).await?;
+                Ok(refused.into_iter().map(|at| Foreign { at, left: None }).collect())
+            }
+            Self::Redisson(locks) => locks.take(keys, token, lease, void).await,
+        }
+    }
+
+    async fn end(&self, keys: Vec<Key>, token: &str) -> Result<(), RedisError> {
+        match self {
+            Self::Tidegate(leases) => leases.end(keys, token).await.map(drop),
+            Self::Redisson(locks) => locks.end(keys, token).await,
+        }
+    }
+}
 
 /// The locks of users in Redis. A worker takes these locks for one batch at a time. Every batch has a token of its own.
 /// So the consumers of a process exclude each other, and a late unlock of one batch never opens the lock of the next
@@ -29,10 +103,14 @@ use abandoned_tokens::AbandonedTokens;
 /// Clones share their abandoned tokens.
 #[derive(Clone, Debug)]
 pub struct UserLocks {
-    leases: Leases,
+    locks: Locks,
     redis: RedisStore,
     lease: Duration,
     abandoned: Arc<AbandonedTokens>,
+    /// The users whose locks somebody else holds, if a listener wants to know them.
+    waits: Option<Arc<LockWaits>>,
+    /// Whether the log says that Redis refuses the release of locks.
+    is_refusal_told: Arc<AtomicBool>,
 }
 
 /// The users of one batch, and for each user whether the batch got the lock. [`UserLocks::unlock`] ends the locks;
@@ -71,16 +149,28 @@ impl Locked {
 }
 
 impl UserLocks {
-    /// Creates user locks that expire after the time `lease`, unless they are renewed. A Redis failover loses the
-    /// locks. The loss does no harm, because the unique key in MySQL prevents double orders.
+    /// Creates user locks of the given layout that expire after the time `lease`, unless they are renewed. A Redis
+    /// failover may lose locks. The loss does no harm, because the unique key in MySQL prevents double orders.
     #[must_use]
-    pub fn new(redis: RedisStore, lease: Duration) -> Self {
+    pub fn new(redis: RedisStore, lease: Duration, layout: LockLayout) -> Self {
+        let pool = redis.pool().clone();
         Self {
-            leases: Leases::new(redis.pool().clone()).known_here_only(),
+            locks: match layout {
+                LockLayout::Tidegate => Locks::Tidegate(Leases::new(pool).known_here_only()),
+                LockLayout::Redisson => Locks::Redisson(RedissonLocks::new(pool)),
+            },
             redis,
             lease,
             abandoned: Arc::new(AbandonedTokens::new(lease)),
+            waits: None,
+            is_refusal_told: Arc::default(),
         }
+    }
+
+    /// Returns the locks with a list of the users whose locks somebody else holds, for an [`UnlockListener`].
+    #[must_use]
+    pub fn noting(self, waits: Arc<LockWaits>) -> Self {
+        Self { waits: Some(waits), ..self }
     }
 
     /// Locks each user in `users` in one round trip. A user whose lock is taken does not affect other users. A user may
@@ -92,12 +182,12 @@ impl UserLocks {
         let mut users: Vec<UserId> = users.into_iter().collect();
         users.sort_unstable();
         users.dedup();
-        let token = format!("tidegate-{:032x}", rand::random::<u128>());
+        let token = self.locks.new_token();
         let keys = self.redis.keys().locks(&users);
         let abandoned = self.abandoned.tokens();
-        let refused: HashSet<usize> =
-            match self.leases.take_over(keys.clone(), &token, self.lease, &abandoned).await {
-                Ok(refused) => refused.into_iter().collect(),
+        let foreign: HashMap<usize, Option<Duration>> =
+            match self.locks.take(keys.clone(), &token, self.lease, &abandoned).await {
+                Ok(foreign) => foreign.into_iter().map(|Foreign { at, left }| (at, left)).collect(),
                 // Redis can drop entries only after their orders are written, so a lock without room must not stop the
                 // writing.
                 Err(error) if error.is_out_of_memory() => {
@@ -117,10 +207,15 @@ impl UserLocks {
         let held = keys
             .into_iter()
             .enumerate()
-            .filter(|(at, _)| !refused.contains(at))
+            .filter(|(at, _)| !foreign.contains_key(at))
             .map(|(_, key)| key)
             .collect();
-        let refused = refused.into_iter().filter_map(|at| users.get(at).copied()).collect();
+        let refused = foreign.into_iter().filter_map(|(at, left)| Some((*users.get(at)?, left)));
+        let refused: Vec<(UserId, Option<Duration>)> = refused.collect();
+        if let Some(waits) = self.waits.as_ref().filter(|_| !refused.is_empty()) {
+            waits.add(&refused);
+        }
+        let refused = refused.into_iter().map(|(user, _)| user).collect();
         Ok(Locked::new(token, held, refused))
     }
 
@@ -146,7 +241,7 @@ impl UserLocks {
     }
 
     async fn renew(&self, locked: &Locked) {
-        match self.leases.take(locked.held.clone(), &locked.token, self.lease).await {
+        match self.locks.take(locked.held.clone(), &locked.token, self.lease, &[]).await {
             Ok(lost) if lost.is_empty() => {}
             Ok(lost) => {
                 tracing::warn!(users = lost.len(), "user locks were lost while a batch was in progress")
@@ -162,9 +257,17 @@ impl UserLocks {
     /// orders of the same users at the same time. If the release fails, the locks expire, unless another batch of this
     /// process takes them first.
     pub async fn unlock(&self, locked: Locked) {
-        let unlocked = self.leases.end(locked.held, &locked.token).await;
-        if let Err(error) = &unlocked {
-            tracing::debug!(%error, "user locks could not be released: the locks expire by themselves");
+        let unlocked = self.locks.end(locked.held, &locked.token).await;
+        match &unlocked {
+            Ok(()) => {}
+            Err(error) if error.is_refusal() && !self.is_refusal_told.swap(true, Relaxed) => tracing::warn!(
+                %error,
+                "Redis refuses to release user locks, or to publish that they ended: whoever waits for a lock waits \
+                 for as long as it may last. Give the worker's Redis user the rights in config/redis-users.acl"
+            ),
+            Err(error) => {
+                tracing::debug!(%error, "user locks could not be released: the locks expire by themselves");
+            }
         }
         if unlocked.is_err() || locked.is_renewal_lost.into_inner() {
             self.abandoned.add(locked.token);

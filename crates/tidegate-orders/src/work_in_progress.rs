@@ -17,6 +17,10 @@ use crate::scripts::{RedisStore, scan_keys};
 /// an older version does not have these words.
 pub const HEARTBEAT_VERSION: &str = ", version ";
 
+/// The words in a worker's heartbeat before the layout of its user locks, which ends before the next comma. A heartbeat of
+/// an older version does not have these words, and its worker uses [`LockLayout::Tidegate`](crate::LockLayout).
+pub const HEARTBEAT_LOCKS: &str = ", locks ";
+
 /// The seconds after which a note expires: a note that is not renewed belongs to a process that no longer runs.
 const KEPT_S: i64 = 10;
 

@@ -114,7 +114,7 @@ impl BatchRunner {
         let order_counters = Arc::new(OrderCounters::default());
         let handler = OrderHandler::new(
             redis.clone(),
-            UserLocks::new(redis.clone(), fleet.lock_lease),
+            UserLocks::new(redis.clone(), fleet.lock_lease, fleet.lock_layout),
             ledger.clone(),
             Arc::clone(&order_counters),
         );

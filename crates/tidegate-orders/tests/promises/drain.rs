@@ -9,7 +9,7 @@ use anyhow::{Result, ensure};
 use fred::{interfaces::StreamsInterface, types::Value};
 use sqlx::{Executor, MySqlPool, mysql::MySqlPoolOptions};
 use tidegate_lab::{MysqlServer, RedisServer};
-use tidegate_orders::{Ledger, OrderCounters, OrderHandler, UserLocks, schema};
+use tidegate_orders::{Ledger, LockLayout, OrderCounters, OrderHandler, UserLocks, schema};
 use tidegate_stream::{
     Breaker, Confirmation, Counters, Failover, Lane, LaneSettings, Reader, RedisConnectionSettings, Stream,
     StreamNames, connect_reader,
@@ -90,7 +90,7 @@ impl Drain {
         let counters = Arc::new(Counters::default());
         let handler = OrderHandler::new(
             redis.clone(),
-            UserLocks::new(redis.clone(), Duration::from_secs(10)),
+            UserLocks::new(redis.clone(), Duration::from_secs(10), LockLayout::default()),
             ledger.clone(),
             Arc::new(OrderCounters::default()),
         );

@@ -26,7 +26,7 @@ use tidegate_operations::{
     selection::EntryFilter,
 };
 use tidegate_orders::{
-    JournalField, JournalNote, KeyTemplates, Published, Quantity, RedisStore, VoucherId, schema,
+    JournalField, JournalNote, KeyTemplates, LockLayout, Published, Quantity, RedisStore, VoucherId, schema,
     scripts::{Admission, AdmitReply, Release, UserAfter},
 };
 use tidegate_reconcile::{Repair, RepairPlan, RepairReport, StockTotals, VoucherFindings};
@@ -107,6 +107,7 @@ fn settings(redis: &RedisServer, mysql: &MysqlServer) -> SystemSettings {
             entry_max_bytes: 1 << 20,
             block: second,
             lock_lease: 2 * second,
+            lock_layout: LockLayout::default(),
             lock_retry: second / 20,
             claim_idle: 30 * second,
             claim_every: 10 * second,

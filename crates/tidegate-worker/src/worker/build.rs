@@ -8,7 +8,7 @@ use tidegate_compare::text::error_chain;
 use tidegate_operations::{
     InvalidInput, SystemSettings, connect, expirations::Sweeper, fleet_pause, partition_list,
 };
-use tidegate_orders::{Ledger, OrderHandler, Publisher, RedisStore, UserLocks, scripts::SoldOut};
+use tidegate_orders::{Ledger, LockLayout, OrderHandler, Publisher, RedisStore, UserLocks, scripts::SoldOut};
 use tidegate_stream::{
     Backoff, Exclusive, Failover, GroupState, Lane, Leases, PauseSwitch, Reader, RedisError, ReplicaProbe,
     SharedReader, Stream, StreamNames, connect_reader, count_reconnects,
@@ -46,7 +46,7 @@ impl Worker {
         let shard = Shard::new(system, mysql.for_lookups.clone());
         shard.refuse_another().await?;
         let (leases, heartbeat) = (Leases::new(&redis), redis.keys().fleet().heartbeat(&worker.name));
-        let name = Name::new(leases, redis.clone(), heartbeat, &worker.name, worker.heartbeat_ttl);
+        let name = Name::new(leases, redis.clone(), heartbeat, worker, system.fleet.lock_layout);
         retry_until_ready(worker, is_permanent, async || name.take().await).await?;
         // If this check fails, the start must not continue as if there were no pause: the lanes would begin to read.
         let look = async || Ok(fleet_pause::update_switch(&redis, &pause_switch).await?);
@@ -71,6 +71,7 @@ impl Worker {
             busy: Arc::default(),
             not_loaded: Arc::default(),
             result_counters: Arc::clone(publisher.counters()),
+            lock_waits: Arc::default(),
         };
         count_reconnects(parts.redis.pool(), &parts.counters);
         let handler = order_handler(settings, &parts, &ledger, &publisher, sold_out);
@@ -85,7 +86,7 @@ impl Worker {
 }
 
 fn order_handler(
-    ProcessSettings { worker, .. }: &ProcessSettings,
+    ProcessSettings { system, worker, .. }: &ProcessSettings,
     parts: &Parts,
     ledger: &Ledger,
     publisher: &Publisher,
@@ -95,7 +96,11 @@ fn order_handler(
         Some(sold_out) => parts.redis.clone().with_sold_out(&sold_out),
         None => parts.redis.clone(),
     };
-    let locks = UserLocks::new(redis.clone(), worker.lock_lease);
+    let layout = system.fleet.lock_layout;
+    let mut locks = UserLocks::new(redis.clone(), worker.lock_lease, layout);
+    if layout == LockLayout::Redisson {
+        locks = locks.noting(Arc::clone(&parts.lock_waits));
+    }
     let handler = OrderHandler::new(redis, locks, ledger.clone(), Arc::clone(&parts.order_counters));
     handler.publishing(publisher.clone()).waking(Arc::clone(parts.counters.set_aside()))
 }

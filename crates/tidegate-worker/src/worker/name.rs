@@ -6,9 +6,15 @@ use std::{
 };
 
 use fred::{interfaces::KeysInterface, types::Key};
-use tidegate_orders::{RedisStore, event::KNOWS_EVENTS, work_in_progress::HEARTBEAT_VERSION};
+use tidegate_orders::{
+    LockLayout, RedisStore,
+    event::KNOWS_EVENTS,
+    work_in_progress::{HEARTBEAT_LOCKS, HEARTBEAT_VERSION},
+};
 use tidegate_stream::{Leases, Outage, ReplicaProbe};
 use tokio::time::sleep;
+
+use crate::settings::WorkerSettings;
 
 /// The text in a token before the milliseconds that each heartbeat of its process lasts.
 const HEARTBEAT: &str = ", heartbeat ";
@@ -42,19 +48,26 @@ pub struct Name {
 }
 
 impl Name {
-    /// Creates the reservation of `name`. The reservation expires `ttl` after the last heartbeat. The process has not
-    /// reserved the name yet.
-    pub fn new(leases: Leases, redis: RedisStore, key: Key, name: &str, ttl: Duration) -> Self {
+    /// Creates the reservation of the name in the settings. The reservation expires `heartbeat_ttl` after the last
+    /// heartbeat. The process has not reserved the name yet. The heartbeat names the `layout` of user locks.
+    pub fn new(
+        leases: Leases,
+        redis: RedisStore,
+        key: Key,
+        WorkerSettings { name, heartbeat_ttl: ttl, .. }: &WorkerSettings,
+        layout: LockLayout,
+    ) -> Self {
         let token = format!(
-            "pid {} on {} since {}{KNOWS_EVENTS}{HEARTBEAT_VERSION}{}{HEARTBEAT}{} ms ({:08x})",
+            "pid {} on {} since {}{KNOWS_EVENTS}{HEARTBEAT_VERSION}{}{HEARTBEAT_LOCKS}{}{HEARTBEAT}{} ms ({:08x})",
             std::process::id(),
             gethostname::gethostname().display(),
             jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ"),
             *VERSION,
+            layout.word(),
             ttl.as_millis(),
             rand::random::<u32>()
         );
-        Self { leases, redis, key, name: name.to_owned(), token, ttl }
+        Self { leases, redis, key, name: name.clone(), token, ttl: *ttl }
     }
 
     /// Reserves the consumer name for this worker. If a killed process had the name, this function waits until the

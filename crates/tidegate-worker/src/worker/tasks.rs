@@ -8,6 +8,7 @@ mod reconcile;
 mod results;
 mod stream;
 pub mod summary;
+mod unlocks;
 
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ use tidegate_operations::{
     expirations::Sweeper,
     vouchers::VoucherStores,
 };
-use tidegate_orders::Publisher;
+use tidegate_orders::{LockLayout, Publisher};
 use tidegate_stream::{Leases, PauseSwitch};
 use tokio::sync::Semaphore;
 
@@ -65,6 +66,9 @@ pub fn tasks(
     if busy_marker.is_used() {
         let task = MarkBusy { marker: marker(), busy: Arc::clone(&parts.busy), log: busy_marks };
         tasks.push(Background::new(task).under(lease(keys.busy_marker())));
+    }
+    if settings.system.fleet.lock_layout == LockLayout::Redisson {
+        tasks.push(Background::new(unlocks::listen(settings, parts)));
     }
     let within = settings.system.mysql.statement_timeout;
     if let Some(ahead) = settings.system.calendar.warm_up {

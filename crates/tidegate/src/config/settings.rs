@@ -103,7 +103,7 @@ impl Settings {
                         warm_up: warm_up(reader),
                     },
                     results: results(reader),
-                    fleet: worker::fleet(&worker),
+                    fleet: worker::fleet(reader, &worker),
                 },
                 &tags,
                 cluster.as_ref(),

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tidegate_operations::{FleetTiming, MySqlSettings};
+use tidegate_orders::LockLayout;
 use tidegate_stream::LaneSettings;
 use tidegate_worker::WorkerSettings;
 
@@ -85,13 +86,14 @@ fn worker_name(reader: &mut SettingsReader<'_>) -> String {
 }
 
 /// The timing of the workers that operators' commands must know.
-pub(super) fn fleet(worker: &WorkerSettings) -> FleetTiming {
+pub(super) fn fleet(reader: &mut SettingsReader<'_>, worker: &WorkerSettings) -> FleetTiming {
     let lane = &worker.lane;
     FleetTiming {
         entry_max_bytes: lane.entry_max_bytes,
         batch: lane.batch,
         block: lane.block,
         lock_lease: worker.lock_lease,
+        lock_layout: reader.choice("lock.layout", &LockLayout::ALL.map(|layout| (layout.word(), layout))),
         lock_retry: lane.retry.first,
         claim_idle: lane.claim_idle,
         claim_every: lane.claim_every,
