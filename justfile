@@ -83,6 +83,17 @@ rolling: servers
     TIDEGATE_TEST_OLD_SOURCE="$({{ scripts }}/old-program.sh)" \
         cargo test {{ everything }} --test pipeline rolling:: -- --ignored --test-threads 1
 
+# Run Redisson (Java) beside workers that lock users in its layout: `just redisson 4.7.0`, or all versions in tests/redisson/versions
+redisson *versions: servers
+    @if command -v mvn >/dev/null && command -v javac >/dev/null; then \
+        TIDEGATE_TEST_REDISSON="$({{ scripts }}/redisson.sh {{ versions }})" \
+            cargo test {{ everything }} --test pipeline redisson::java -- --ignored --nocapture --test-threads 1; else \
+        echo "Maven and a JDK are not here, so Redisson is not run: apt-get install maven default-jdk-headless" >&2; fi
+
+# The part of `just redisson` that CI runs: one version
+[private]
+redisson-sample: (redisson "4.7.0")
+
 # Measure the cost of waiting for a replica (admission, drain), and the loss in twenty failovers with and without it
 failovers: servers
     cargo test --release --package tidegate-orders --test promises -- --ignored --nocapture --test-threads 1 twenty_failovers what_a_wait_a_batch
@@ -111,7 +122,7 @@ shop-drill: servers
         echo "python3 is not here, so the shop is not run: apt-get install python3" >&2; fi
 
 # Run everything that CI runs
-ci: fmt-check lint lint-prose doc deny check-book test image-test fuzz-gate clients-sample matrix-sample clusters-sample
+ci: fmt-check lint lint-prose doc deny check-book test image-test fuzz-gate redisson-sample clients-sample matrix-sample clusters-sample
 
 # Format the code
 fmt:

@@ -29,6 +29,7 @@ mod limit_slots;
 mod order_pages;
 mod probe;
 mod redis_cluster;
+mod redisson;
 mod repeated_events;
 mod replicated;
 mod results;

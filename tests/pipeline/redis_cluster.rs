@@ -1,7 +1,7 @@
 //! Tests of a system with partitions on a Redis Cluster. Its nodes die, freeze, restart and move slots during the sale.
 
 mod confirmed_orders;
-mod fixture;
+pub mod fixture;
 mod results;
 
 use std::{

@@ -50,6 +50,15 @@ impl LockLayout {
     }
 }
 
+/// The text before the number of a batch in a string that is the lock of a worker.
+const TOKEN: &str = "tidegate-";
+
+/// Whether the holder of a lock is a worker of Tidegate, in either layout.
+#[must_use]
+pub fn is_worker(holder: &str) -> bool {
+    [TOKEN, redisson::OWN].iter().any(|own| holder.starts_with(own))
+}
+
 /// The cause for which the entries of a user wait whose lock somebody else holds.
 pub(crate) fn locked_by_another(user: UserId) -> Cause {
     Cause::new("user_lock", user.get().unsigned_abs())
@@ -65,7 +74,7 @@ enum Locks {
 impl Locks {
     fn new_token(&self) -> String {
         match self {
-            Self::Tidegate(_) => format!("tidegate-{:032x}", rand::random::<u128>()),
+            Self::Tidegate(_) => format!("{TOKEN}{:032x}", rand::random::<u128>()),
             Self::Redisson(_) => redisson::new_holder(),
         }
     }
@@ -260,7 +269,7 @@ impl UserLocks {
         let unlocked = self.locks.end(locked.held, &locked.token).await;
         match &unlocked {
             Ok(()) => {}
-            Err(error) if error.is_refusal() && !self.is_refusal_told.swap(true, Relaxed) => tracing::warn!(
+            Err(error) if is_denied(error) && !self.is_refusal_told.swap(true, Relaxed) => tracing::warn!(
                 %error,
                 "Redis refuses to release user locks, or to publish that they ended: whoever waits for a lock waits \
                  for as long as it may last. Give the worker's Redis user the rights in config/redis-users.acl"
@@ -273,4 +282,8 @@ impl UserLocks {
             self.abandoned.add(locked.token);
         }
     }
+}
+
+fn is_denied(error: &RedisError) -> bool {
+    error.is_refusal() || error.is_denied_within_script()
 }

@@ -1,5 +1,7 @@
 //! Reads what Redis holds of single orders.
 
+use std::collections::BTreeMap;
+
 use fred::{
     error::Error,
     interfaces::{HashesInterface, KeysInterface, SetsInterface},
@@ -110,7 +112,8 @@ impl JournalRecord {
 /// The lock of a user in Redis, which a worker takes before it handles an order of the user.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LockRecord {
-    /// The process that holds the lock; None: the lock's key does not hold a string, so another program wrote the key.
+    /// The process that holds the lock; None: the lock's key holds neither a string nor a hash with one field, so another
+    /// program wrote the key.
     pub holder: Option<String>,
     /// The milliseconds until the lock expires; None: the lock never expires.
     pub ends_in_ms: Option<i64>,
@@ -188,13 +191,27 @@ impl RedisOrders<'_> {
             return Ok(None);
         }
         let holder = match self.store.pool().get::<Option<String>, _>(&key).await {
-            Err(error) if error.details().starts_with("WRONGTYPE") => None,
+            Err(error) if is_wrong_type(&error) => self.field_of_lock(&key).await?,
             holder => match holder? {
                 Some(holder) => Some(holder),
                 None => return Ok(None),
             },
         };
         Ok(Some(LockRecord { holder, ends_in_ms: (left_ms >= 0).then_some(left_ms) }))
+    }
+
+    /// Reads the holder of a lock in the layout of Redisson: the only field of a hash.
+    async fn field_of_lock(&self, key: &Key) -> Result<Option<String>, StreamError> {
+        match self.store.pool().hlen::<u64, _>(key).await {
+            Err(error) if is_wrong_type(&error) => Ok(None),
+            fields => match fields? {
+                1 => {
+                    let held: BTreeMap<String, String> = self.store.pool().hgetall(key).await?;
+                    Ok(held.into_keys().next())
+                }
+                _ => Ok(None),
+            },
+        }
     }
 
     /// Reads the stream entry with this id; None: the stream has no such entry. The result includes a pending entry
@@ -287,4 +304,8 @@ impl RedisOrders<'_> {
 #[must_use]
 pub fn carries(fields: &FieldNames, entry: &Entry, order: OrderId) -> bool {
     fields.id_text(entry).is_some_and(|id| id == order.to_string().as_bytes())
+}
+
+fn is_wrong_type(error: &Error) -> bool {
+    error.details().starts_with("WRONGTYPE")
 }

@@ -17,12 +17,15 @@ use fred::{
 };
 use tidegate_stream::{RedisError, Script};
 
-/// The id of this process: a UUID of version 8 (RFC 9562), which begins with the letters `tidega`. So a person and a
+/// The begin of the id of every process: the letters `tidega`, and version 8 of UUIDs (RFC 9562). So a person and a
 /// script can tell a lock of Tidegate from a lock of Java.
+pub(super) const OWN: &str = "74696465-6761-8";
+
+/// The id of this process, a UUID.
 static PROCESS: LazyLock<String> = LazyLock::new(|| {
     let random: u128 = rand::random();
     let (a, b, c) = (random & 0xfff, (random >> 12) & 0x3fff | 0x8000, (random >> 32) & 0xffff_ffff_ffff);
-    format!("74696465-6761-8{a:03x}-{b:04x}-{c:012x}")
+    format!("{OWN}{a:03x}-{b:04x}-{c:012x}")
 });
 
 static BATCHES: AtomicU64 = AtomicU64::new(1);
@@ -116,6 +119,10 @@ mod tests {
         assert_eq!(parts.iter().map(|part| part.len()).collect::<Vec<_>>(), [8, 4, 4, 4, 12]);
         assert!(uuid.bytes().all(|byte| byte == b'-' || byte.is_ascii_hexdigit()));
         assert!(parts[2].starts_with('8') && parts[3].starts_with(['8', '9', 'a', 'b']), "{uuid}");
+        assert_eq!(
+            OWN[..13].replace('-', ""),
+            "tidega".bytes().map(|byte| format!("{byte:02x}")).collect::<String>()
+        );
     }
 
     #[test]

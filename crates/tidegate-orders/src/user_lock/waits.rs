@@ -22,7 +22,10 @@ const MOST_USERS: usize = 256;
 const WAKE_EVERY: Duration = Duration::from_millis(10);
 
 /// The time after which a user is forgotten whose orders nobody tried since.
-const KEPT_FOR: Duration = Duration::from_secs(30);
+const KEPT_FOR: Duration = Duration::from_secs(10);
+
+/// The time between two looks for users that do not wait any more.
+const FORGET_EVERY: Duration = Duration::from_secs(5);
 
 /// The users whose locks somebody else holds. Lanes add users, and an [`UnlockListener`] listens for them.
 #[derive(Debug, Default)]
@@ -142,11 +145,11 @@ impl UnlockListener {
         self.waits.unsubscribed();
         loop {
             self.update(&mut subscription, &mut channels).await?;
-            let due = self.waits.next_due();
+            let (due, later) = (self.waits.next_due(), Instant::now() + FORGET_EVERY);
             let heard = tokio::select! {
                 heard = subscription.next() => Some(heard?),
                 () = self.waits.changed.notified() => None,
-                () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => None,
+                () = sleep_until(due.unwrap_or(later).min(later)) => None,
             };
             match heard {
                 Some(Heard::Message(channel)) => self.wake(channels.get(&channel).copied()),

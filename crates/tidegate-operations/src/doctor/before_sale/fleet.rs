@@ -97,8 +97,8 @@ fn report_rate(
         });
         return findings.not_read(
             format!(
-                "the time that workers need to write {units_text} is unknown{busy}: they read no entries now, so there \
-                 is no rate to measure"
+                "the time that workers need to write {units_text} is unknown{busy}: they read no entries now, or \
+                 this Redis is older than 7.0 and does not count them"
             ),
             "compare with an earlier sale, or measure your servers: docs/capacity.md",
         );

@@ -8,6 +8,7 @@ use tidegate_orders::{
     OrderStatus, RowState,
     order_status::{Advice, JournalFact, LetterFact},
     records::{BuriedEvent, DeadLetterRecord, EventRow, OrderRow, RefusalRow},
+    user_lock::is_worker,
 };
 
 use super::{
@@ -253,7 +254,7 @@ fn pending(report: &OrderReport, entry: &EntryRecord, claim_idle_ms: u64) -> Str
 fn in_progress(records: &OrderRecords, deliveries: u64) -> String {
     let is_set_aside = deliveries == 0;
     let lock = records.lock.as_ref().filter(|lock| {
-        let is_ours = lock.holder.as_ref().is_some_and(|holder| holder.starts_with("tidegate-"));
+        let is_ours = lock.holder.as_deref().is_some_and(is_worker);
         !is_ours || is_set_aside
     });
     let Some(lock) = lock else {
@@ -264,7 +265,7 @@ fn in_progress(records: &OrderRecords, deliveries: u64) -> String {
         }
         .to_owned();
     };
-    let holder = lock.holder.as_deref().unwrap_or("a program whose lock key is no string");
+    let holder = lock.holder.as_deref().unwrap_or("a program whose lock key is neither a string nor a hash");
     let ends = lock.ends_in_ms.map_or_else(
         || "never expires (see docs/runbook/entries-are-set-aside.md#a-lock-is-stuck)".to_owned(),
         |ms| format!("expires in {:.0} s unless it is renewed", seconds(ms)),
