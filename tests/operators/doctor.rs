@@ -355,20 +355,44 @@ async fn workers_of_different_versions_are_a_warning_that_names_them() {
     assert!(code == Some(0) && !text.contains("versions share"), "{text}");
     let version = String::from_utf8(fixture.tidegate(&["--version"]).stdout).expect("text");
     let version = version.trim().trim_start_matches("tidegate ");
-    for (rest, shown) in
-        [("", "older, without a version in its heartbeat"), (", version 0.0.9 abc", "0.0.9 abc")]
+    let (new, none) = (format!("new ({version})"), "old (older, without a version in its heartbeat)");
+    for (rest, workers) in
+        [("", format!("{new}; {none}")), (", version 0.0.9 abc", format!("old (0.0.9 abc); {new}"))]
     {
         fixture.call(&format!("XGROUP CREATECONSUMER {STREAM} {GROUP} old-0")).await;
         let heartbeat = format!("pid 7 on shop, knows events{rest}, heartbeat 9000 ms (0)");
         fixture.redis_says(&["SET", "tidegate:worker:old", &heartbeat]).await;
         let (code, text) = doctor(&fixture);
-        let warning = format!("workers of 2 versions share this stream: old ({shown}); new ({version})\n");
+        let warning = format!("workers of 2 versions share this stream: {workers}\n");
         assert!(
             code == Some(0) && text.contains(&warning) && text.contains("docs/runbook/upgrade.md"),
             "{text}"
         );
     }
     assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fleet_with_two_layouts_of_user_locks_is_a_warning_that_names_the_workers() {
+    let fixture = Fixture::open().await;
+    let java = fixture.worker("java").set("LOCK_LAYOUT", "redisson").start();
+    java.says("worker started").await;
+    until("its lanes read", || async { doctor(&fixture).1.contains("consumers") }).await;
+    let own = "the user locks of this program have another layout (lock.layout = \"tidegate\") than those of the \
+               workers: java (redisson)\n";
+    let (code, text) = doctor(&fixture);
+    assert!(code == Some(0) && text.contains(own) && text.contains("docs/takeover.md"), "{text}");
+    let same = fixture.tidegate(&["--set", "lock.layout=redisson", "doctor"]).stdout;
+    assert!(!String::from_utf8_lossy(&same).contains("lock.layout"));
+
+    // A worker of an earlier version has no word for it.
+    fixture.call(&format!("XGROUP CREATECONSUMER {STREAM} {GROUP} old-0")).await;
+    let heartbeat = "pid 7 on shop, knows events, version 0.0.9, heartbeat 9000 ms (0)";
+    fixture.redis_says(&["SET", "tidegate:worker:old", heartbeat]).await;
+    let (code, text) = doctor(&fixture);
+    let both = "user locks have 2 layouts (lock.layout): java (redisson); old (tidegate)\n";
+    assert!(code == Some(0) && text.contains(both), "{text}");
+    assert!(java.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]

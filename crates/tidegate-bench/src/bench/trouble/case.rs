@@ -19,6 +19,7 @@ pub enum Case {
     Published,
     PayWithin,
     Expiring,
+    RedissonLocks,
 }
 
 impl Case {
@@ -35,8 +36,9 @@ impl Case {
         Self::LockedUsers,
         Self::Mixed,
     ];
-    /// The cases that show the cost of an order's life.
-    pub const OF_LIFE: [Self; 4] = [Self::Paid, Self::Published, Self::PayWithin, Self::Expiring];
+    /// The cases that show the cost of an order's life, and of settings that change it.
+    pub const OF_LIFE: [Self; 5] =
+        [Self::Paid, Self::Published, Self::PayWithin, Self::Expiring, Self::RedissonLocks];
     /// The cases that search for earlier rows or refusals of a voucher, and could cost more the more there are.
     pub const THAT_COULD_GROW: [Self; 3] = [Self::RefusedLongAgo, Self::ThereAlready, Self::HalfTheStock];
     /// The case that is promised to cost the same at any size.
@@ -59,6 +61,7 @@ impl Case {
             Self::Published => "all results published",
             Self::PayWithin => "orders have to be paid within an hour",
             Self::Expiring => "plain orders, while 5,000 others a second expire",
+            Self::RedissonLocks => "plain orders, users locked as by Redisson",
         }
     }
 
@@ -72,7 +75,7 @@ impl Case {
             Self::ThereAlready => 0.8,
             Self::Published => 0.75,
             Self::SecondOrders | Self::Paid => 0.7,
-            Self::HalfTheStock => 0.6,
+            Self::HalfTheStock | Self::RedissonLocks => 0.6,
             Self::SoldOut => 0.5,
         })
     }

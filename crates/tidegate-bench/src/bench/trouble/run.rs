@@ -80,6 +80,7 @@ async fn prepare(fixture: &mut Fixture, case: Case, entries: usize) -> Result<Wo
     }
     let settings: &[(&str, &str)] = match case {
         Case::Published => &[("TIDEGATE_RESULTS_PUBLISH", "all")],
+        Case::RedissonLocks => &[("TIDEGATE_LOCK_LAYOUT", "redisson")],
         _ => &[],
     };
     let (redis, mysql) = (fixture.redis_server.url(), [fixture.url(Tables::Fresh)]);
