@@ -19,8 +19,8 @@ type Count = (&'static str, usize, usize, fn(&Product) -> usize);
 
 /// A commit that lowers a number lowers its bound, too. So no later commit can raise the number unnoticed.
 const COUNTS: [Count; 18] = [
-    ("lines of code", 50_000, 72_000, |it| it.code_lines()),
-    ("lines of tidegate-operations", 16_500, 21_700, |it| it.lines_below("crates/tidegate-operations/src/")),
+    ("lines of code", 50_000, 72_100, |it| it.code_lines()),
+    ("lines of tidegate-operations", 16_500, 21_800, |it| it.lines_below("crates/tidegate-operations/src/")),
     ("lines of tidegate/src/commands", 7_500, 10_900, |it| it.lines_below("crates/tidegate/src/commands/")),
     ("other folders with SQL on the order table", 1, 1, |it| it.folders_with_order_sql()),
     ("public methods of a type", 15, 15, |it| highest(&it.public_methods())),
@@ -36,7 +36,7 @@ const COUNTS: [Count; 18] = [
     ("Lua sources with the note of a release", 1, 1, |it| it.scripts_with("'{\"action\":\"release\",")),
     ("Lua sources with the text of IDTAKEN", 1, 1, |it| it.scripts_with("IDTAKEN the order id belongs to")),
     ("commands", 50, 53, |it| it.commands()),
-    ("settings", 70, 73, |it| it.settings()),
+    ("settings", 70, 74, |it| it.settings()),
 ];
 
 #[test]

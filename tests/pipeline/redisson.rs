@@ -168,7 +168,7 @@ async fn a_worker_without_the_rights_for_channels_writes_orders_and_says_what_it
     fixture.admit(101, 1, 7, 1).await;
     fixture.admit(102, 2, 7, 1).await;
     written(&fixture, 2).await;
-    worker.says("Redis refuses to release user locks, or to publish that they ended").await;
+    worker.says("Redis refuses to release user locks, or to publish their end").await;
     worker.says("did not listen for the ends of user locks").await;
     unlock(&fixture, 1).await;
     written(&fixture, 1).await;

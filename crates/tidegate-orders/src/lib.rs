@@ -68,5 +68,5 @@ pub use row_state::RowState;
 pub use scripts::RedisStore;
 pub use server_facts::ServerFacts;
 pub use sessions::{CatchUpError, CausalReads, NodeBehind, SessionError, SessionSettings, Sessions};
-pub use user_lock::{LockLayout, LockWaits, Locked, UnlockListener, UserLocks};
+pub use user_lock::{LockLayout, Locked, LockedUsers, UnlockListener, UserLocks};
 pub use work_in_progress::WorkInProgress;

@@ -2,8 +2,8 @@
 //! the unique key is the guard.
 
 mod abandoned_tokens;
+mod locked_users;
 mod redisson;
-mod waits;
 
 use std::{
     collections::{HashMap, HashSet},
@@ -19,7 +19,7 @@ use std::{
 use fred::types::Key;
 use tidegate_stream::{Cause, Leases, Outage, RedisError};
 
-pub use self::waits::{LockWaits, UnlockListener};
+pub use self::locked_users::{LockedUsers, UnlockListener};
 use self::{
     abandoned_tokens::AbandonedTokens,
     redisson::{Foreign, RedissonLocks},
@@ -37,7 +37,7 @@ pub enum LockLayout {
 }
 
 impl LockLayout {
-    /// Every layout.
+    /// Every layout that the settings may name.
     pub const ALL: [Self; 2] = [Self::Tidegate, Self::Redisson];
 
     /// The word for the layout in the settings.
@@ -59,7 +59,7 @@ pub fn is_worker(holder: &str) -> bool {
     [TOKEN, redisson::OWN].iter().any(|own| holder.starts_with(own))
 }
 
-/// The cause for which the entries of a user wait whose lock somebody else holds.
+/// The cause for which the entries of a user wait whose lock another process holds.
 pub(crate) fn locked_by_another(user: UserId) -> Cause {
     Cause::new("user_lock", user.get().unsigned_abs())
 }
@@ -116,8 +116,8 @@ pub struct UserLocks {
     redis: RedisStore,
     lease: Duration,
     abandoned: Arc<AbandonedTokens>,
-    /// The users whose locks somebody else holds, if a listener wants to know them.
-    waits: Option<Arc<LockWaits>>,
+    /// The users whose locks another process holds, if a listener wants to know them.
+    locked_users: Option<Arc<LockedUsers>>,
     /// Whether the log says that Redis refuses the release of locks.
     is_refusal_told: Arc<AtomicBool>,
 }
@@ -171,15 +171,15 @@ impl UserLocks {
             redis,
             lease,
             abandoned: Arc::new(AbandonedTokens::new(lease)),
-            waits: None,
+            locked_users: None,
             is_refusal_told: Arc::default(),
         }
     }
 
-    /// Returns the locks with a list of the users whose locks somebody else holds, for an [`UnlockListener`].
+    /// Returns the locks with a list of the users whose locks another process holds, for an [`UnlockListener`].
     #[must_use]
-    pub fn noting(self, waits: Arc<LockWaits>) -> Self {
-        Self { waits: Some(waits), ..self }
+    pub fn noting(self, locked_users: Arc<LockedUsers>) -> Self {
+        Self { locked_users: Some(locked_users), ..self }
     }
 
     /// Locks each user in `users` in one round trip. A user whose lock is taken does not affect other users. A user may
@@ -221,8 +221,8 @@ impl UserLocks {
             .collect();
         let refused = foreign.into_iter().filter_map(|(at, left)| Some((*users.get(at)?, left)));
         let refused: Vec<(UserId, Option<Duration>)> = refused.collect();
-        if let Some(waits) = self.waits.as_ref().filter(|_| !refused.is_empty()) {
-            waits.add(&refused);
+        if let Some(locked_users) = self.locked_users.as_ref().filter(|_| !refused.is_empty()) {
+            locked_users.add(&refused);
         }
         let refused = refused.into_iter().map(|(user, _)| user).collect();
         Ok(Locked::new(token, held, refused))
@@ -269,11 +269,13 @@ impl UserLocks {
         let unlocked = self.locks.end(locked.held, &locked.token).await;
         match &unlocked {
             Ok(()) => {}
-            Err(error) if is_denied(error) && !self.is_refusal_told.swap(true, Relaxed) => tracing::warn!(
-                %error,
-                "Redis refuses to release user locks, or to publish that they ended: whoever waits for a lock waits \
-                 for as long as it may last. Give the worker's Redis user the rights in config/redis-users.acl"
-            ),
+            Err(error) if is_denied(error) && !self.is_refusal_told.swap(true, Relaxed) => {
+                tracing::warn!(
+                    %error,
+                    "Redis refuses to release user locks, or to publish their end: give the worker's Redis user the rights in \
+                     config/redis-users.acl"
+                );
+            }
             Err(error) => {
                 tracing::debug!(%error, "user locks could not be released: the locks expire by themselves");
             }

@@ -141,6 +141,6 @@ pub use server_clock::ServerClock;
 pub use set_aside_notes::{NamedCause, SetAsideNote, SetAsideNotes};
 pub use shared_reader::SharedReader;
 pub use stream::{BuryReply, GroupState, Reader, ServerRun, Stream, StreamError, StreamNames};
-pub use subscription::{Heard, Subscription};
+pub use subscription::{Subscription, SubscriptionEvent};
 #[cfg(feature = "fred")]
 pub use with_fred::Script;

@@ -29,9 +29,9 @@ pub struct Subscription {
     has_shards: bool,
 }
 
-/// What a subscription reports.
+/// An event that a subscription reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Heard {
+pub enum SubscriptionEvent {
     /// A message came on the channel with this name.
     Message(String),
     /// Messages may have been lost. The connection may be a new one, and have no channels.
@@ -95,14 +95,14 @@ impl Subscription {
     ///
     /// # Errors
     /// If the connection ends for good.
-    pub async fn next(&mut self) -> Result<Heard, RedisError> {
+    pub async fn next(&mut self) -> Result<SubscriptionEvent, RedisError> {
         let mut checks = interval(CHECK_EVERY);
         checks.reset();
         loop {
             tokio::select! {
                 message = self.messages.recv() => return match message {
-                    Ok(message) => Ok(Heard::Message(message.channel.to_string())),
-                    Err(RecvError::Lagged(_)) => Ok(Heard::Gap),
+                    Ok(message) => Ok(SubscriptionEvent::Message(message.channel.to_string())),
+                    Err(RecvError::Lagged(_)) => Ok(SubscriptionEvent::Gap),
                     Err(RecvError::Closed) => Err(closed()),
                 },
                 reconnect = self.reconnects.recv() => return match reconnect {
@@ -110,7 +110,7 @@ impl Subscription {
                     // Another server may have another version.
                     _ => {
                         self.has_shards = true;
-                        Ok(Heard::Gap)
+                        Ok(SubscriptionEvent::Gap)
                     }
                 },
                 // An unanswered check makes the client connect again.

@@ -11,7 +11,7 @@ use std::{
 use serde::Serialize;
 use sqlx::MySqlPool;
 use tidegate_orders::{
-    LockWaits, OrderCounters, RedisStore, Sessions, ledger::Contentions, order_counters::OrderCounts,
+    OrderCounters, RedisStore, Sessions, ledger::Contentions, order_counters::OrderCounts,
     publisher::ResultCounters,
 };
 use tidegate_stream::{
@@ -49,8 +49,6 @@ pub struct Parts {
     pub not_loaded: Arc<AtomicU64>,
     /// The counters of order results that the worker has published.
     pub result_counters: Arc<ResultCounters>,
-    /// The users whose locks other programs hold, if the worker listens for the ends of locks.
-    pub lock_waits: Arc<LockWaits>,
 }
 
 impl Parts {

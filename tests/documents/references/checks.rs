@@ -108,7 +108,8 @@ pub fn settings(tree: &Tree, document: &Document) -> Vec<String> {
     let is_name = |word: &&str| {
         let section = word.split('.').next().unwrap_or_default();
         let is_plain = |c: char| c.is_ascii_lowercase() || c == '_' || c == '.';
-        word.contains('.') && defaults.contains_key(section) && word.chars().all(is_plain)
+        let is_script = word.ends_with(".lua");
+        word.contains('.') && !is_script && defaults.contains_key(section) && word.chars().all(is_plain)
     };
     let all = document.commands().concat();
     let words = all.iter().filter_map(|word| word.split('=').next());

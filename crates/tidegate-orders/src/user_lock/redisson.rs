@@ -42,7 +42,7 @@ pub(super) fn channel(key: &str) -> String {
 
 const CHANNEL: &str = "redisson_lock__channel:";
 
-/// A lock that somebody else holds.
+/// A lock that another process holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Foreign {
     /// The position of the lock among the keys of the call.
@@ -68,7 +68,7 @@ impl RedissonLocks {
         }
     }
 
-    /// Takes or renews each lock, also a lock of one of the holders `void`. Returns the locks that somebody else holds.
+    /// Takes or renews each lock, also a lock of one of the holders `void`. Returns the locks that another process holds.
     ///
     /// # Errors
     /// If Redis does not answer; then some of the locks may be held.

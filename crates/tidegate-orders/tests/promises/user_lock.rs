@@ -11,7 +11,7 @@ use fred::{
 };
 use tidegate_lab::{Proxy, RedisServer};
 use tidegate_orders::{KeyTemplates, LockLayout, RedisStore, UserId, UserLocks};
-use tidegate_stream::{Heard, RedisConnectionSettings, Subscription};
+use tidegate_stream::{RedisConnectionSettings, Subscription, SubscriptionEvent};
 
 use crate::fixture::{Fixture, connect, connect_with_patience};
 
@@ -72,7 +72,7 @@ impl Processes {
         Ok(self.fixture.pool.evalsha(sha1_hash(script), keys, args.to_vec()).await?)
     }
 
-    /// Locks these users under this token, once more. Returns the positions of those that somebody else has locked.
+    /// Locks these users under this token, once more. Returns the positions of those that another process has locked.
     async fn repeat_a_lock(&self, users: &[i64], token: &str) -> Result<Vec<usize>> {
         match self.layout {
             LockLayout::Tidegate => self.call(LOCK, users, &[token, "600000", "here"]).await,
@@ -290,11 +290,11 @@ async fn the_end_of_a_lock_is_published_and_so_is_only_the_end_of_an_own_one() -
     let locked = at.ours.lock([user(3)]).await?;
     at.ours.unlock(locked).await;
     let mut heard = Vec::new();
-    while !heard.contains(&Heard::Message(channels[2].clone())) {
+    while !heard.contains(&SubscriptionEvent::Message(channels[2].clone())) {
         heard.push(subscription.next().await?);
     }
-    assert_eq!(heard[0], Heard::Message(channels[1].clone()), "{heard:?}");
-    assert!(!heard.contains(&Heard::Message(channels[0].clone())), "{heard:?}");
+    assert_eq!(heard[0], SubscriptionEvent::Message(channels[1].clone()), "{heard:?}");
+    assert!(!heard.contains(&SubscriptionEvent::Message(channels[0].clone())), "{heard:?}");
     // Redis from 7.0 on has sharded channels.
     let info: String = at.fixture.typed("INFO server").await?.convert()?;
     assert_eq!(heard.len(), if info.contains("redis_version:6.") { 2 } else { 3 }, "{heard:?}");

@@ -8,7 +8,9 @@ use tidegate_compare::text::error_chain;
 use tidegate_operations::{
     InvalidInput, SystemSettings, connect, expirations::Sweeper, fleet_pause, partition_list,
 };
-use tidegate_orders::{Ledger, LockLayout, OrderHandler, Publisher, RedisStore, UserLocks, scripts::SoldOut};
+use tidegate_orders::{
+    Ledger, LockLayout, LockedUsers, OrderHandler, Publisher, RedisStore, UserLocks, scripts::SoldOut,
+};
 use tidegate_stream::{
     Backoff, Exclusive, Failover, GroupState, Lane, Leases, PauseSwitch, Reader, RedisError, ReplicaProbe,
     SharedReader, Stream, StreamNames, connect_reader, count_reconnects,
@@ -71,23 +73,39 @@ impl Worker {
             busy: Arc::default(),
             not_loaded: Arc::default(),
             result_counters: Arc::clone(publisher.counters()),
-            lock_waits: Arc::default(),
         };
         count_reconnects(parts.redis.pool(), &parts.counters);
-        let handler = order_handler(settings, &parts, &ledger, &publisher, sold_out);
+        let listens = system.fleet.lock_layout == LockLayout::Redisson;
+        let locked_users = listens.then(Arc::<LockedUsers>::default);
+        let locks = user_locks(settings, &parts, locked_users.clone());
+        let handler = order_handler(&parts, locks, &ledger, &publisher, sold_out);
         let lanes = open_lanes(settings, &stream, handler, &parts, &pause_switch, traces).await?;
         parts.lane_statuses = lanes.iter().map(Lane::lane_status).collect();
         // The publisher uses a session for lookups, so that the task and the lanes do not wait for each other.
         let publisher = publisher.over(parts.mysql.clone());
-        let tasks = tasks(settings, &parts, &shard, (publisher, sweeper), pause_switch, comparisons);
+        let tasks =
+            tasks(settings, &parts, &shard, (publisher, sweeper), pause_switch, comparisons, locked_users);
         let probe = Probe { shard, ledger, stream, replicas };
         Ok(Self { name, probe, lanes, tasks, parts, settings: settings.clone() })
     }
 }
 
-fn order_handler(
+/// The locks of users. The orders of users in `locked_users` are tried again at once when their locks end.
+fn user_locks(
     ProcessSettings { system, worker, .. }: &ProcessSettings,
     parts: &Parts,
+    locked_users: Option<Arc<LockedUsers>>,
+) -> UserLocks {
+    let locks = UserLocks::new(parts.redis.clone(), worker.lock_lease, system.fleet.lock_layout);
+    match locked_users {
+        Some(users) => locks.noting(users),
+        None => locks,
+    }
+}
+
+fn order_handler(
+    parts: &Parts,
+    locks: UserLocks,
     ledger: &Ledger,
     publisher: &Publisher,
     sold_out: Option<Arc<SoldOut>>,
@@ -96,11 +114,6 @@ fn order_handler(
         Some(sold_out) => parts.redis.clone().with_sold_out(&sold_out),
         None => parts.redis.clone(),
     };
-    let layout = system.fleet.lock_layout;
-    let mut locks = UserLocks::new(redis.clone(), worker.lock_lease, layout);
-    if layout == LockLayout::Redisson {
-        locks = locks.noting(Arc::clone(&parts.lock_waits));
-    }
     let handler = OrderHandler::new(redis, locks, ledger.clone(), Arc::clone(&parts.order_counters));
     handler.publishing(publisher.clone()).waking(Arc::clone(parts.counters.set_aside()))
 }

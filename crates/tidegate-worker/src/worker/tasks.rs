@@ -19,7 +19,7 @@ use tidegate_operations::{
     expirations::Sweeper,
     vouchers::VoucherStores,
 };
-use tidegate_orders::{LockLayout, Publisher};
+use tidegate_orders::{LockedUsers, Publisher};
 use tidegate_stream::{Leases, PauseSwitch};
 use tokio::sync::Semaphore;
 
@@ -45,6 +45,7 @@ pub fn tasks(
     (publisher, sweeper): (Publisher, Sweeper),
     pause_switch: Arc<PauseSwitch>,
     comparisons: Arc<Semaphore>,
+    locked_users: Option<Arc<LockedUsers>>,
 ) -> Vec<Background> {
     let (ProcessSettings { worker, busy_marker, .. }, redis) = (settings, &parts.redis);
     let keys = redis.keys().fleet();
@@ -67,9 +68,7 @@ pub fn tasks(
         let task = MarkBusy { marker: marker(), busy: Arc::clone(&parts.busy), log: busy_marks };
         tasks.push(Background::new(task).under(lease(keys.busy_marker())));
     }
-    if settings.system.fleet.lock_layout == LockLayout::Redisson {
-        tasks.push(Background::new(unlocks::listen(settings, parts)));
-    }
+    tasks.extend(locked_users.map(|users| Background::new(unlocks::listen(settings, parts, users))));
     let within = settings.system.mysql.statement_timeout;
     if let Some(ahead) = settings.system.calendar.warm_up {
         let stores = VoucherStores::new(redis.clone(), parts.sessions.pool(1));

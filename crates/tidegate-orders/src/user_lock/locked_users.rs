@@ -1,4 +1,4 @@
-//! The users whose locks somebody else holds, and the listener that has their orders tried again once a lock ends.
+//! The users whose locks another process holds, and the listener that has their orders tried again once a lock ends.
 
 use std::{
     collections::BTreeMap,
@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use tidegate_stream::{Causes, Heard, RedisConnectionSettings, RedisError, Subscription};
+use tidegate_stream::{Causes, RedisConnectionSettings, RedisError, Subscription, SubscriptionEvent};
 use tokio::{
     sync::Notify,
     time::{Instant, sleep_until},
@@ -21,15 +21,15 @@ const MOST_USERS: usize = 256;
 /// The least time between two wake-ups for one user: a lock may change hands thousands of times in a second.
 const WAKE_EVERY: Duration = Duration::from_millis(10);
 
-/// The time after which a user is forgotten whose orders nobody tried since.
+/// The time after which a user is forgotten whose orders were not tried since.
 const KEPT_FOR: Duration = Duration::from_secs(10);
 
 /// The time between two looks for users that do not wait any more.
 const FORGET_EVERY: Duration = Duration::from_secs(5);
 
-/// The users whose locks somebody else holds. Lanes add users, and an [`UnlockListener`] listens for them.
+/// The users whose locks another process holds. Lanes add users, and an [`UnlockListener`] listens for them.
 #[derive(Debug, Default)]
-pub struct LockWaits {
+pub struct LockedUsers {
     users: Mutex<BTreeMap<UserId, Wait>>,
     changed: Notify,
 }
@@ -44,8 +44,8 @@ struct Wait {
     is_subscribed: bool,
 }
 
-impl LockWaits {
-    /// Notes that somebody else holds the locks of these users, with the time until each lock expires.
+impl LockedUsers {
+    /// Notes that another process holds the locks of these users, with the time until each lock expires.
     pub(super) fn add(&self, refused: &[(UserId, Option<Duration>)]) {
         let (now, mut users) = (Instant::now(), self.users());
         for &(user, left) in refused {
@@ -122,17 +122,17 @@ impl LockWaits {
 /// the lanes try these orders from time to time.
 #[derive(Debug)]
 pub struct UnlockListener {
-    waits: Arc<LockWaits>,
+    locked_users: Arc<LockedUsers>,
     causes: Arc<Causes>,
     keys: Keys,
 }
 
 impl UnlockListener {
-    /// Creates a listener for the users in `waits`. It wakes the lanes that share `causes`. The keys of locks have the
+    /// Creates a listener for the users in `locked_users`. It wakes the lanes that share `causes`. The keys of locks have the
     /// names of `keys`.
     #[must_use]
-    pub fn new(waits: Arc<LockWaits>, causes: Arc<Causes>, keys: Keys) -> Self {
-        Self { waits, causes, keys }
+    pub fn new(locked_users: Arc<LockedUsers>, causes: Arc<Causes>, keys: Keys) -> Self {
+        Self { locked_users, causes, keys }
     }
 
     /// Listens until an error occurs.
@@ -142,24 +142,24 @@ impl UnlockListener {
     pub async fn run(&self, settings: &RedisConnectionSettings) -> Result<(), RedisError> {
         let mut subscription = Subscription::open(settings).await?;
         let mut channels = BTreeMap::new();
-        self.waits.unsubscribed();
+        self.locked_users.unsubscribed();
         loop {
             self.update(&mut subscription, &mut channels).await?;
-            let (due, later) = (self.waits.next_due(), Instant::now() + FORGET_EVERY);
+            let (due, later) = (self.locked_users.next_due(), Instant::now() + FORGET_EVERY);
             let heard = tokio::select! {
                 heard = subscription.next() => Some(heard?),
-                () = self.waits.changed.notified() => None,
+                () = self.locked_users.changed.notified() => None,
                 () = sleep_until(due.unwrap_or(later).min(later)) => None,
             };
             match heard {
-                Some(Heard::Message(channel)) => self.wake(channels.get(&channel).copied()),
-                Some(Heard::Gap) => {
+                Some(SubscriptionEvent::Message(channel)) => self.wake(channels.get(&channel).copied()),
+                Some(SubscriptionEvent::Gap) => {
                     channels.clear();
-                    self.waits.unsubscribed();
+                    self.locked_users.unsubscribed();
                 }
                 None => {}
             }
-            self.wake(self.waits.due(Instant::now()));
+            self.wake(self.locked_users.due(Instant::now()));
         }
     }
 
@@ -171,12 +171,12 @@ impl UnlockListener {
         channels: &mut BTreeMap<String, UserId>,
     ) -> Result<(), RedisError> {
         let is_awaited = |user| self.causes.is_awaited(locked_by_another(user));
-        let gone = self.channels(&self.waits.forget(Instant::now(), is_awaited));
+        let gone = self.channels(&self.locked_users.forget(Instant::now(), is_awaited));
         subscription.remove(&gone).await?;
         for channel in &gone {
             channels.remove(channel);
         }
-        let new = self.waits.take_new();
+        let new = self.locked_users.take_new();
         if new.is_empty() {
             return Ok(());
         }
@@ -188,7 +188,7 @@ impl UnlockListener {
     }
 
     fn wake(&self, ended: impl IntoIterator<Item = UserId>) {
-        let woken = self.waits.wake(Instant::now(), ended);
+        let woken = self.locked_users.wake(Instant::now(), ended);
         self.causes.wake(woken.into_iter().map(locked_by_another));
     }
 
