@@ -225,6 +225,9 @@ async fn a_seller_publishes_a_voucher_that_is_shown_at_once_and_sells_at_its_beg
     assert_eq!(kind(&ask("seller", Method::POST, "/vouchers", &other).await), (409, "voucher-exists"));
     let large = json!({ "voucherId": "8", "stock": 9_999_999_999_999_i64, "begin": "2030-01-01T00:00:00Z" });
     assert_eq!(kind(&ask("seller", Method::POST, "/vouchers", &large).await), (422, "bad-input"));
+    let negative = json!({ "voucherId": "8", "stock": -1, "begin": "2030-01-01T00:00:00Z" });
+    let detail = &ask("seller", Method::POST, "/vouchers", &negative).await.body["errors"][0]["detail"];
+    assert!(detail.as_str().is_some_and(|detail| detail.contains("a whole number from 1 to ")), "{detail}");
     let past = json!({ "voucherId": "8", "stock": 1, "begin": "2020-01-01T00:00:00Z" });
     assert_eq!(ask("seller", Method::POST, "/vouchers", &past).await.body["errors"][0]["pointer"], "/begin");
 

@@ -311,7 +311,7 @@ async fn both_sides_wake_within_twenty_milliseconds_of_the_end_of_the_others_loc
         let store = RedisStore::with_default_names(pool, KeyTemplates::default());
         let ours = UserLocks::new(store, Duration::from_secs(30), LockLayout::Redisson);
         let (mut to_worker, mut to_java) = (Vec::new(), Vec::new());
-        for user in 1..=21 {
+        for user in 1..=11 {
             java.asks(&format!("lock {user} 0"), &format!("lock {user}")).await;
             fixture.admit(100 + user, user, 1, 1).await;
             // By now the worker has seen that the user is locked, and tries every two seconds.

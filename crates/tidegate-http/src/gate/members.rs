@@ -227,10 +227,9 @@ fn pointer(name: &str) -> String {
 }
 
 /// Returns a number if it is whole. JSON has one kind of number: 256.0 is 256.
-fn whole(number: &Number) -> Option<u64> {
-    const MOST: u64 = (1 << 53) - 1;
-    let float =
-        || number.as_f64().filter(|number| number.fract() == 0.0 && (0.0..=MOST as f64).contains(number));
-    let whole = number.as_u64().or_else(|| Some(float()? as u64));
-    whole.filter(|whole| *whole <= MOST)
+fn whole(number: &Number) -> Option<i64> {
+    const MOST: i64 = (1 << 53) - 1;
+    let float = || number.as_f64().filter(|number| number.fract() == 0.0 && number.abs() <= MOST as f64);
+    let whole = number.as_i64().or_else(|| Some(float()? as i64));
+    whole.filter(|whole| whole.abs() <= MOST)
 }
