@@ -83,12 +83,12 @@ rolling: servers
     TIDEGATE_TEST_OLD_SOURCE="$({{ scripts }}/old-program.sh)" \
         cargo test {{ everything }} --test pipeline rolling:: -- --ignored --test-threads 1
 
-# Run Redisson (Java) beside workers that lock users in its layout: `just redisson 4.7.0`, or all versions in tests/redisson/versions
+# Run Redisson (Java) beside workers that lock users in its layout: `just redisson 4.7.0`; by default, all of tests/redisson/versions
 redisson *versions: servers
     @if command -v mvn >/dev/null && command -v javac >/dev/null; then \
-        TIDEGATE_TEST_REDISSON="$({{ scripts }}/redisson.sh {{ versions }})" \
+        builds="$({{ scripts }}/redisson.sh {{ versions }})" && TIDEGATE_TEST_REDISSON="$builds" \
             cargo test {{ everything }} --test pipeline redisson::java -- --ignored --nocapture --test-threads 1; else \
-        echo "Maven and a JDK are not here, so Redisson is not run: apt-get install maven default-jdk-headless" >&2; fi
+        echo "Maven or a JDK is missing, so Redisson does not run: apt-get install maven default-jdk-headless" >&2; fi
 
 # The part of `just redisson` that CI runs: one version
 [private]

@@ -5,15 +5,15 @@
 -- ARGV[1] holder: unique per batch. The text up to the first '-' is common to all holders of this kind: a
 -- lock of this kind that would last for longer than lease_ms is shortened
 -- ARGV[2] lease_ms: milliseconds until the lock expires
--- ARGV[3] and all that follow: holders of the caller under which no work is done any more, though locks may
--- exist: those of calls whose reply it never got. Their locks are taken over.
--- Reply list: of each lock that somebody else has, its position in KEYS (from 1) and the milliseconds until
--- it expires (-1: it never expires); empty if all are held now
+-- ARGV[3] and all that follow: abandoned holders: the caller got no reply to their calls, so their locks may
+-- exist. The call takes these locks over.
+-- Reply list: of each lock that another holder has, its position in KEYS (from 1) and the milliseconds until
+-- it expires (-1: it never expires); empty if the caller has all
 local holder, lease_ms = ARGV[1], ARGV[2]
 local call = redis.call
 local kind = holder:match('^[^-]*-')
 
--- A string or another type is another program's lock, too, and no error.
+-- A key of another type is another program's lock, not an error.
 local function may_take(key)
   if call('EXISTS', key) == 0 then return true end
   local count = redis.pcall('HGET', key, holder)
@@ -24,12 +24,13 @@ local function may_take(key)
   return false
 end
 
--- No lock of this kind lasts for longer, unless the clock was set back: then it lasts for hours. It is only
--- shortened: a holder that lives renews it.
+-- A lock of this kind exceeds lease_ms only if the clock was set back. The lock is shortened, not taken: a
+-- living holder renews it.
 local function left_ms(key)
   local left = call('PTTL', key)
   if left <= tonumber(lease_ms) or redis.pcall('HLEN', key) ~= 1 then return left end
-  if call('HKEYS', key)[1]:sub(1, #kind) ~= kind then return left end
+  local fields = redis.pcall('HKEYS', key) -- some users of Redis have no permission for it
+  if fields.err or fields[1]:sub(1, #kind) ~= kind then return left end
   call('PEXPIRE', key, lease_ms)
   return tonumber(lease_ms)
 end

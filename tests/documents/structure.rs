@@ -19,7 +19,7 @@ type Count = (&'static str, usize, usize, fn(&Product) -> usize);
 
 /// A commit that lowers a number lowers its bound, too. So no later commit can raise the number unnoticed.
 const COUNTS: [Count; 18] = [
-    ("lines of code", 50_000, 72_100, |it| it.code_lines()),
+    ("lines of code", 50_000, 72_200, |it| it.code_lines()),
     ("lines of tidegate-operations", 16_500, 21_800, |it| it.lines_below("crates/tidegate-operations/src/")),
     ("lines of tidegate/src/commands", 7_500, 10_900, |it| it.lines_below("crates/tidegate/src/commands/")),
     ("other folders with SQL on the order table", 1, 1, |it| it.folders_with_order_sql()),

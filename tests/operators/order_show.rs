@@ -343,7 +343,8 @@ async fn an_order_that_waits_for_a_lock_says_whose_it_is() {
     for (order, lock, told) in [
         (80, "SET lock:order:80 shop", "shop holds the lock, which never expires"),
         (81, "HSET lock:order:81 c0ffee:41 1", "c0ffee:41 holds the lock, which never expires"),
-        (82, "RPUSH lock:order:82 a", "whose lock key is neither a string nor a hash"),
+        (82, "RPUSH lock:order:82 a", "whose lock has an unknown layout"),
+        (83, "HSET lock:order:83 mode read c0ffee:41 1", "whose lock has an unknown layout"),
     ] {
         fixture.call(lock).await;
         fixture.admit(order, order, PLENTY, 1).await;

@@ -29,7 +29,7 @@ use crate::{order::UserId, scripts::RedisStore};
 /// The layout of the locks of users in Redis. All programs that lock the same users must use one layout.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LockLayout {
-    /// A string whose value is the holder. The locks are neither written to Redis' files nor replicated.
+    /// A string whose value is the holder. Redis writes the locks neither to its AOF nor to replicas.
     #[default]
     Tidegate,
     /// A hash as Redisson's `RLock` has it, so that services in Java and workers exclude each other.
@@ -50,7 +50,7 @@ impl LockLayout {
     }
 }
 
-/// The text before the number of a batch in a string that is the lock of a worker.
+/// The beginning of a worker's token in the layout `Tidegate`.
 const TOKEN: &str = "tidegate-";
 
 /// Whether the holder of a lock is a worker of Tidegate, in either layout.
@@ -59,7 +59,7 @@ pub fn is_worker(holder: &str) -> bool {
     [TOKEN, redisson::OWN].iter().any(|own| holder.starts_with(own))
 }
 
-/// The cause for which the entries of a user wait whose lock another process holds.
+/// The cause of entries that wait for the lock of a user.
 pub(crate) fn locked_by_another(user: UserId) -> Cause {
     Cause::new("user_lock", user.get().unsigned_abs())
 }
@@ -116,10 +116,9 @@ pub struct UserLocks {
     redis: RedisStore,
     lease: Duration,
     abandoned: Arc<AbandonedTokens>,
-    /// The users whose locks another process holds, if a listener wants to know them.
+    /// The users whose locks another holder has, if a listener wants to know them.
     locked_users: Option<Arc<LockedUsers>>,
-    /// Whether the log says that Redis refuses the release of locks.
-    is_refusal_told: Arc<AtomicBool>,
+    missing_rights: Arc<MissingRights>,
 }
 
 /// The users of one batch, and for each user whether the batch got the lock. [`UserLocks::unlock`] ends the locks;
@@ -172,13 +171,13 @@ impl UserLocks {
             lease,
             abandoned: Arc::new(AbandonedTokens::new(lease)),
             locked_users: None,
-            is_refusal_told: Arc::default(),
+            missing_rights: Arc::default(),
         }
     }
 
-    /// Returns the locks with a list of the users whose locks another process holds, for an [`UnlockListener`].
+    /// Returns the locks with a list to which each refused user is added, for an [`UnlockListener`].
     #[must_use]
-    pub fn noting(self, locked_users: Arc<LockedUsers>) -> Self {
+    pub fn with_locked_users(self, locked_users: Arc<LockedUsers>) -> Self {
         Self { locked_users: Some(locked_users), ..self }
     }
 
@@ -267,25 +266,35 @@ impl UserLocks {
     /// process takes them first.
     pub async fn unlock(&self, locked: Locked) {
         let unlocked = self.locks.end(locked.held, &locked.token).await;
-        match &unlocked {
-            Ok(()) => {}
-            Err(error) if is_denied(error) && !self.is_refusal_told.swap(true, Relaxed) => {
-                tracing::warn!(
-                    %error,
-                    "Redis refuses to release user locks, or to publish their end: give the worker's Redis user the rights in \
-                     config/redis-users.acl"
-                );
-            }
-            Err(error) => {
-                tracing::debug!(%error, "user locks could not be released: the locks expire by themselves");
-            }
+        if let Err(error) = &unlocked {
+            self.missing_rights.warn_once(error);
+            tracing::debug!(%error, "user locks could not be released, or their release could not be published");
         }
-        if unlocked.is_err() || locked.is_renewal_lost.into_inner() {
+        // If Redis refuses to publish, the locks are released nevertheless.
+        let is_lost = unlocked.is_err_and(|error| !MissingRights::are_why(&error));
+        if is_lost || locked.is_renewal_lost.into_inner() {
             self.abandoned.add(locked.token);
         }
     }
 }
 
-fn is_denied(error: &RedisError) -> bool {
-    error.is_refusal() || error.is_denied_within_script()
+/// The warning that the Redis user lacks rights for the layout of the locks, which is logged once.
+#[derive(Debug, Default)]
+struct MissingRights {
+    is_logged: AtomicBool,
+}
+
+impl MissingRights {
+    fn are_why(error: &RedisError) -> bool {
+        error.is_refusal() || error.is_denied_within_script()
+    }
+
+    fn warn_once(&self, error: &RedisError) {
+        if Self::are_why(error) && !self.is_logged.swap(true, Relaxed) {
+            tracing::warn!(
+                %error,
+                "Redis refuses a command for user locks: give this Redis user the rights in config/redis-users.acl"
+            );
+        }
+    }
 }

@@ -114,16 +114,19 @@ impl Causes {
         self.entries() > 0 && self.held().has(kind)
     }
 
-    /// Returns whether any entry of this process waits for the cause `cause` to end.
+    /// Returns whether any entry of this process waits, or may wait, for the cause `cause` to end: a kind with too many
+    /// causes keeps some of them together.
     #[must_use]
     pub fn is_awaited(&self, cause: Cause) -> bool {
-        self.entries() > 0 && self.held().causes.contains_key(&cause)
+        let is_held =
+            |held: &Held| [cause, cause.shared()].iter().any(|cause| held.causes.contains_key(cause));
+        self.entries() > 0 && is_held(&self.held())
     }
 
     /// Reports that the given causes have ended, so that entries which wait for these causes are retried. For each
-    /// cause, one lane (a consumer of this process) retries an entry at once: the lane with the oldest entry of the
-    /// cause. For a cause of [`Cause::in_order`], the entries of other lanes must wait for this oldest entry. If another
-    /// process ends a cause, this process may not be told, so the lanes also retry all entries from time to time.
+    /// cause, one lane (a consumer of this process) retries an entry at once. For a cause of [`Cause::in_order`], this is
+    /// the lane with the oldest entry, and the entries of other lanes wait for that entry. This process can miss a cause
+    /// that another process ends, so the lanes also retry all entries from time to time.
     pub fn wake(&self, settled: impl IntoIterator<Item = Cause>) {
         let lanes = self.held().lanes.clone();
         let lanes: Vec<Arc<LaneWakes>> = lanes.iter().filter_map(Weak::upgrade).collect();

@@ -26,6 +26,8 @@ pub use self::{
 
 const RECONNECT_MIN_MS: u32 = 50;
 const RECONNECT_MAX_MS: u32 = 2_000;
+/// The number of messages on channels that wait for their reader. Later ones push out the earliest.
+const MESSAGES: usize = 1_024;
 
 /// The settings of the connections to Redis. The `Debug` output leaves out the URL, because the URL may contain a
 /// password.
@@ -168,6 +170,7 @@ pub async fn connect_reader(settings: &RedisConnectionSettings) -> Result<RedisC
 pub(crate) async fn open_subscriber(settings: &RedisConnectionSettings) -> FredResult<Client> {
     let mut builder = builder(settings)?;
     builder.with_config(|config| config.version = RespVersion::RESP3);
+    builder.with_performance_config(|config| config.broadcast_channel_capacity = MESSAGES);
     open(settings, builder).await
 }
 

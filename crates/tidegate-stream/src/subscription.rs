@@ -10,7 +10,7 @@ use fred::{
 };
 use tokio::{
     sync::broadcast::{Receiver, error::RecvError},
-    time::interval,
+    time::{Interval, MissedTickBehavior, interval},
 };
 
 use crate::redis::{RedisConnectionSettings, RedisError, open_subscriber};
@@ -18,14 +18,15 @@ use crate::redis::{RedisConnectionSettings, RedisError, open_subscriber};
 /// The time after which a connection without messages is checked: it may have ended unnoticed.
 const CHECK_EVERY: Duration = Duration::from_secs(5);
 
-/// The subscription of one connection to channels of Redis, sharded ones too. Messages may be lost at any time, so a
+/// The subscription of one connection to channels of Redis. Messages may be lost at any time, so a
 /// caller must not depend on them.
 #[derive(Debug)]
 pub struct Subscription {
     client: Client,
     messages: Receiver<Message>,
     reconnects: Receiver<Server>,
-    /// Whether the server knows sharded channels. Redis before 7.0 does not.
+    checks: Interval,
+    /// Whether to subscribe to sharded channels, too. Programs publish on them only in a Redis Cluster, from 7.0 on.
     has_shards: bool,
 }
 
@@ -34,8 +35,10 @@ pub struct Subscription {
 pub enum SubscriptionEvent {
     /// A message came on the channel with this name.
     Message(String),
-    /// Messages may have been lost. The connection may be a new one, and have no channels.
-    Gap,
+    /// Messages were lost, because too many came at once.
+    Lagged,
+    /// The connection is a new one, without channels. Messages may have been lost.
+    Reconnected,
 }
 
 impl Subscription {
@@ -46,13 +49,15 @@ impl Subscription {
     pub async fn open(settings: &RedisConnectionSettings) -> Result<Self, RedisError> {
         let client = open_subscriber(settings).await.map_err(RedisError::new)?;
         let (messages, reconnects) = (client.message_rx(), client.reconnect_rx());
-        Ok(Self { client, messages, reconnects, has_shards: true })
+        let mut checks = interval(CHECK_EVERY);
+        checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        Ok(Self { client, messages, reconnects, checks, has_shards: settings.master.is_some() })
     }
 
-    /// Adds channels, and the sharded channels with the same names. Redis sends their messages from now on.
+    /// Adds channels, and in a cluster the sharded channels with the same names. Redis sends their messages from now on.
     ///
     /// # Errors
-    /// If Redis does not answer, or if the user lacks a right.
+    /// If Redis does not answer, or if the Redis user lacks a right.
     pub async fn add(&mut self, channels: &[String]) -> Result<(), RedisError> {
         if channels.is_empty() {
             return Ok(());
@@ -74,7 +79,7 @@ impl Subscription {
         Ok(())
     }
 
-    /// Removes channels, and the sharded channels with the same names.
+    /// Removes channels, and in a cluster the sharded channels with the same names.
     ///
     /// # Errors
     /// If Redis does not answer.
@@ -91,31 +96,27 @@ impl Subscription {
         Ok(())
     }
 
-    /// Waits for the next message, or for a gap.
+    /// Waits for the next event.
     ///
     /// # Errors
     /// If the connection ends for good.
     pub async fn next(&mut self) -> Result<SubscriptionEvent, RedisError> {
-        let mut checks = interval(CHECK_EVERY);
-        checks.reset();
         loop {
             tokio::select! {
                 message = self.messages.recv() => return match message {
                     Ok(message) => Ok(SubscriptionEvent::Message(message.channel.to_string())),
-                    Err(RecvError::Lagged(_)) => Ok(SubscriptionEvent::Gap),
+                    Err(RecvError::Lagged(_)) => Ok(SubscriptionEvent::Lagged),
                     Err(RecvError::Closed) => Err(closed()),
                 },
                 reconnect = self.reconnects.recv() => return match reconnect {
                     Err(RecvError::Closed) => Err(closed()),
-                    // Another server may have another version.
-                    _ => {
-                        self.has_shards = true;
-                        Ok(SubscriptionEvent::Gap)
-                    }
+                    _ => Ok(SubscriptionEvent::Reconnected),
                 },
                 // An unanswered check makes the client connect again.
-                _ = checks.tick() => {
-                    let _answered = self.client.ping::<Value>(None).await;
+                // The reply does not matter, and another call of `next` may come first.
+                _ = self.checks.tick() => {
+                    let client = self.client.clone();
+                    tokio::spawn(async move { client.ping::<Value>(None).await });
                 }
             }
         }

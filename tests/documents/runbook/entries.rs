@@ -249,6 +249,12 @@ async fn a_lock_of_nobody_is_deleted_and_the_order_is_written() {
         .shows(&["c0ffee:41"]);
     assert_eq!(fixture.orders().await.len(), 2);
     operator.types("Entries are set aside", "redis DEL lock:order:1031", &own).succeeds().shows(&["1"]);
+    // With the rights for lock.layout = "redisson". No Java waits here.
+    fixture.call("ACL SETUSER tidegate-operator &redisson_lock__channel:* +publish").await;
+    operator
+        .types("Entries are set aside", "redis PUBLISH redisson_lock__channel:{lock:order:1031} 0", &own)
+        .succeeds()
+        .shows(&["0"]);
     fixture.settled().await;
     fixture.invariants().await;
     operator

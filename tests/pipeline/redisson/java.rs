@@ -36,7 +36,9 @@ const WITHIN: Duration = Duration::from_secs(60);
 fn builds() -> Vec<PathBuf> {
     let folders =
         std::env::var("TIDEGATE_TEST_REDISSON").expect("TIDEGATE_TEST_REDISSON: run `just redisson`");
-    folders.split_whitespace().map(PathBuf::from).collect()
+    let folders: Vec<PathBuf> = folders.split_whitespace().map(PathBuf::from).collect();
+    assert!(!folders.is_empty(), "nothing is built");
+    folders
 }
 
 fn version_of(build: &Path) -> String {
@@ -272,7 +274,7 @@ async fn the_watchdogs_of_both_sides_keep_a_lock_for_as_long_as_its_holder_works
         java.asks("lock 1 0", "lock 1").await;
         fixture.admit(101, 1, 1, 1).await;
         sleep(Duration::from_millis(4_500)).await;
-        assert_eq!(fixture.orders().await.len(), 0, "Redisson {version}: the lock was passed over");
+        assert_eq!(fixture.orders().await.len(), 0, "Redisson {version}: the lock was ignored");
         java.asks("unlock 1", "unlock 1").await;
         written(&fixture, 1).await;
 
@@ -405,7 +407,7 @@ async fn on_a_cluster_both_sides_exclude_and_wake_each_other() {
             java.asks(&format!("lock {user} 0"), &format!("lock {user}")).await;
             assert_eq!(fixture.admit(1).await, Some(user), "the order and its user have one number");
             sleep(Duration::from_millis(1_500)).await;
-            assert!(!fixture.has(user).await, "Redisson {version}: the lock was passed over");
+            assert!(!fixture.has(user).await, "Redisson {version}: the lock was ignored");
             let ended: u64 = java
                 .asks(&format!("unlock {user}"), &format!("unlock {user}"))
                 .await

@@ -11,6 +11,7 @@ use tidegate_orders::{
     scripts::{SaleCalendar, SaleWindow, ScheduleReply},
 };
 use tidegate_stream::server_time_ms;
+use tokio::time::error::Elapsed;
 
 use crate::within::in_time;
 
@@ -46,7 +47,7 @@ pub struct WindowChange {
 /// The result of one pass over changed windows.
 #[derive(Debug, Default)]
 pub struct CarryPass {
-    /// The windows that were carried, and those that are not carried for a new reason.
+    /// The carried windows, and the windows that are refused for a new reason.
     pub changes: Vec<WindowChange>,
     /// The first error of a voucher. None: no voucher failed.
     pub failed: Option<anyhow::Error>,
@@ -71,11 +72,11 @@ impl WindowCarrier {
         Self { redis, mysql, calendar, within, told: BTreeSet::new() }
     }
 
-    /// Carries the windows that changed in MySQL since Redis last got them. A voucher that fails keeps no other voucher
-    /// waiting.
+    /// Carries the windows that changed in MySQL since Redis last got them. If one voucher fails, the pass continues with
+    /// the next, unless a store does not answer.
     ///
     /// # Errors
-    /// If a store does not answer. The next pass continues.
+    /// Fails if a store cannot be read. The next pass continues.
     pub async fn pass(&mut self) -> anyhow::Result<CarryPass> {
         let partition = self.redis.keys().partition();
         let changed = async { Ok(windows::changed(&self.mysql, partition).await?) };
@@ -104,9 +105,14 @@ impl WindowCarrier {
                 }
                 Ok(None) => {}
                 Err(error) => {
+                    // The other vouchers would wait for the same store, one after the other.
+                    let is_away = error.is::<Elapsed>();
                     let error = error
                         .context(format!("Failed to carry the window of voucher {}", change.row.voucher));
                     pass.failed.get_or_insert(error);
+                    if is_away {
+                        break;
+                    }
                 }
             }
         }

@@ -112,8 +112,8 @@ impl JournalRecord {
 /// The lock of a user in Redis, which a worker takes before it handles an order of the user.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LockRecord {
-    /// The process that holds the lock; None: the lock's key holds neither a string nor a hash with one field, so another
-    /// program wrote the key.
+    /// The holder of the lock: a worker's batch, or another program. None: the lock's key holds neither a string nor a hash
+    /// with one field, so another program wrote the key.
     pub holder: Option<String>,
     /// The milliseconds until the lock expires; None: the lock never expires.
     pub ends_in_ms: Option<i64>,
@@ -191,7 +191,12 @@ impl RedisOrders<'_> {
             return Ok(None);
         }
         let holder = match self.store.pool().get::<Option<String>, _>(&key).await {
-            Err(error) if is_wrong_type(&error) => self.field_of_lock(&key).await?,
+            Err(error) if is_wrong_type(&error) => match self.fields_of_lock(&key).await?.as_deref() {
+                // The lock was released meanwhile.
+                Some([]) => return Ok(None),
+                Some([holder]) => Some(holder.clone()),
+                _ => None,
+            },
             holder => match holder? {
                 Some(holder) => Some(holder),
                 None => return Ok(None),
@@ -200,17 +205,15 @@ impl RedisOrders<'_> {
         Ok(Some(LockRecord { holder, ends_in_ms: (left_ms >= 0).then_some(left_ms) }))
     }
 
-    /// Reads the holder of a lock in the layout of Redisson: the only field of a hash.
-    async fn field_of_lock(&self, key: &Key) -> Result<Option<String>, StreamError> {
+    /// Reads the fields of a lock in the layout of Redisson, if there is at most one. None: the key is no such lock.
+    async fn fields_of_lock(&self, key: &Key) -> Result<Option<Vec<String>>, StreamError> {
         match self.store.pool().hlen::<u64, _>(key).await {
             Err(error) if is_wrong_type(&error) => Ok(None),
-            fields => match fields? {
-                1 => {
-                    let held: BTreeMap<String, String> = self.store.pool().hgetall(key).await?;
-                    Ok(held.into_keys().next())
-                }
-                _ => Ok(None),
-            },
+            fields if fields.clone()? > 1 => Ok(None),
+            _ => {
+                let held: BTreeMap<String, String> = self.store.pool().hgetall(key).await?;
+                Ok(Some(held.into_keys().collect()))
+            }
         }
     }
 

@@ -40,7 +40,7 @@ pub struct VoucherRow {
     pub initial_stock: Option<i64>,
     /// The beginning of the sale, in Unix milliseconds.
     pub begin_ms: Option<i64>,
-    /// The end of the sale, in Unix milliseconds. `None` if the row has an end on the last day of 2037 or later.
+    /// The end of the sale, in Unix milliseconds. `None` if the row has no end, or one from the last day of 2037 on.
     pub end_ms: Option<i64>,
     /// The time limit for the payment of an order, in seconds. 0 if the order never expires. `None` if the
     /// configuration decides.

@@ -1,7 +1,8 @@
-//! The users whose locks another process holds, and the listener that has their orders tried again once a lock ends.
+//! The users whose locks another holder has, and the listener that has their orders tried again once a lock ends.
 
 use std::{
     collections::BTreeMap,
+    convert::Infallible,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -12,57 +13,84 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use super::{locked_by_another, redisson};
+use super::{MissingRights, locked_by_another, redisson};
 use crate::{keys::Keys, order::UserId};
 
-/// The most users whose locks are listened to. The orders of others are tried again from time to time.
+/// The highest number of users to listen for. Orders of other users are retried from time to time.
 const MOST_USERS: usize = 256;
 
 /// The least time between two wake-ups for one user: a lock may change hands thousands of times in a second.
 const WAKE_EVERY: Duration = Duration::from_millis(10);
 
-/// The time after which a user is forgotten whose orders were not tried since.
-const KEPT_FOR: Duration = Duration::from_secs(10);
+/// The time after the last refusal until a user without waiting orders is removed.
+const KEPT_FOR: Duration = Duration::from_secs(1);
 
-/// The time between two looks for users that do not wait any more.
-const FORGET_EVERY: Duration = Duration::from_secs(5);
+/// The longest time between two removals of such users.
+const FORGET_EVERY: Duration = Duration::from_secs(1);
 
-/// The users whose locks another process holds. Lanes add users, and an [`UnlockListener`] listens for them.
+/// The time after which a user may lose its place to another user: locks that never end must not keep all places.
+const REPLACED_AFTER: Duration = Duration::from_secs(30);
+
+/// The users whose locks another holder has. Lanes add users, and an [`UnlockListener`] listens for them.
 #[derive(Debug, Default)]
 pub struct LockedUsers {
     users: Mutex<BTreeMap<UserId, Wait>>,
+    /// The users that lost their places, and whose channels are still subscribed.
+    replaced: Mutex<Vec<UserId>>,
     changed: Notify,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Wait {
+    added: Instant,
     /// The last time at which a lane did not get the lock.
     refused: Instant,
-    /// The time at which orders of the user are tried again. None: the lock never expires, or they are being tried.
-    due: Option<Instant>,
+    /// The time at which the lock expires. None: it never expires, or orders of the user are being tried.
+    expires: Option<Instant>,
     woken: Option<Instant>,
+    /// The time of a wake-up that came too soon after the last one.
+    put_off: Option<Instant>,
     is_subscribed: bool,
 }
 
+impl Wait {
+    const fn new(now: Instant, expires: Option<Instant>) -> Self {
+        Self { added: now, refused: now, expires, woken: None, put_off: None, is_subscribed: false }
+    }
+
+    /// The time at which orders of the user are tried again.
+    fn due(&self) -> Option<Instant> {
+        self.expires.into_iter().chain(self.put_off).min()
+    }
+}
+
 impl LockedUsers {
-    /// Notes that another process holds the locks of these users, with the time until each lock expires.
+    /// Notes that another holder has the locks of these users, with the time until each lock expires.
     pub(super) fn add(&self, refused: &[(UserId, Option<Duration>)]) {
         let (now, mut users) = (Instant::now(), self.users());
         for &(user, left) in refused {
-            let has_room = users.len() < MOST_USERS;
-            let due = left.map(|left| now + left);
-            match users.get_mut(&user) {
-                Some(wait) => (wait.refused, wait.due) = (now, due),
-                None if has_room => {
-                    users.insert(user, Wait { refused: now, due, woken: None, is_subscribed: false });
-                }
-                None => {}
+            let expires = left.map(|left| now + left);
+            if let Some(wait) = users.get_mut(&user) {
+                (wait.refused, wait.expires) = (now, expires);
+            } else if users.len() < MOST_USERS || self.make_room(&mut users, now) {
+                users.insert(user, Wait::new(now, expires));
             }
         }
         self.changed.notify_one();
     }
 
-    /// Takes the users whose channels are not subscribed yet. They count as subscribed from now on.
+    /// Removes the user that has its place for the longest time, if that time is long enough. Returns whether it did.
+    fn make_room(&self, users: &mut BTreeMap<UserId, Wait>, now: Instant) -> bool {
+        let oldest = users.iter().min_by_key(|(_, wait)| wait.added);
+        let oldest = oldest.filter(|(_, wait)| now - wait.added > REPLACED_AFTER);
+        let Some(user) = oldest.map(|(user, _)| *user) else { return false };
+        if users.remove(&user).is_some_and(|wait| wait.is_subscribed) {
+            self.replaced.lock().unwrap_or_else(PoisonError::into_inner).push(user);
+        }
+        true
+    }
+
+    /// Returns the users without a subscription, and marks them as subscribed.
     fn take_new(&self) -> Vec<UserId> {
         let mut users = self.users();
         let new = users.iter_mut().filter(|(_, wait)| !wait.is_subscribed);
@@ -78,24 +106,29 @@ impl LockedUsers {
         self.users().values_mut().for_each(|wait| wait.is_subscribed = false);
     }
 
-    /// Removes the users whose orders do not wait any more. Returns those that were subscribed.
+    /// Removes the users whose orders do not wait any more. Returns all removed users that were subscribed.
     fn forget(&self, now: Instant, is_awaited: impl Fn(UserId) -> bool) -> Vec<UserId> {
         let mut users = self.users();
-        // An order is set aside a little later than its lock was refused.
+        let mut gone = std::mem::take(&mut *self.replaced.lock().unwrap_or_else(PoisonError::into_inner));
+        // A user may have a place again.
+        gone.retain(|user| !users.get(user).is_some_and(|wait| wait.is_subscribed));
+        // An order is set aside shortly after its lock is refused.
         let is_over = |user: &UserId, wait: &mut Wait| now - wait.refused > KEPT_FOR && !is_awaited(*user);
-        users.extract_if(.., is_over).filter(|(_, wait)| wait.is_subscribed).map(|(user, _)| user).collect()
+        let over = users.extract_if(.., is_over).filter(|(_, wait)| wait.is_subscribed);
+        gone.extend(over.map(|(user, _)| user));
+        gone
     }
 
-    /// Returns those of these users that are woken now; a user that was woken just before is woken a little later.
+    /// Returns the users to wake now. A user that was woken just before becomes due later.
     fn wake(&self, now: Instant, ended: impl IntoIterator<Item = UserId>) -> Vec<UserId> {
         let mut users = self.users();
         let mut woken = Vec::new();
         for user in ended {
             let Some(wait) = users.get_mut(&user) else { continue };
             match wait.woken.map(|woken| woken + WAKE_EVERY).filter(|next| *next > now) {
-                Some(next) => wait.due = Some(next),
+                Some(next) => wait.put_off = Some(next),
                 None => {
-                    (wait.woken, wait.due) = (Some(now), None);
+                    (wait.woken, wait.expires, wait.put_off) = (Some(now), None, None);
                     woken.push(user);
                 }
             }
@@ -103,14 +136,14 @@ impl LockedUsers {
         woken
     }
 
-    /// Returns the users whose locks have expired by now.
+    /// Returns the users whose orders are due.
     fn due(&self, now: Instant) -> Vec<UserId> {
-        let is_due = |wait: &Wait| wait.due.is_some_and(|due| due <= now);
+        let is_due = |wait: &Wait| wait.due().is_some_and(|due| due <= now);
         self.users().iter().filter(|(_, wait)| is_due(wait)).map(|(user, _)| *user).collect()
     }
 
     fn next_due(&self) -> Option<Instant> {
-        self.users().values().filter_map(|wait| wait.due).min()
+        self.users().values().filter_map(Wait::due).min()
     }
 
     fn users(&self) -> MutexGuard<'_, BTreeMap<UserId, Wait>> {
@@ -118,42 +151,62 @@ impl LockedUsers {
     }
 }
 
-/// The listener for the ends of locks, over one connection. It wakes the lanes whose orders wait for a lock. Without it,
-/// the lanes try these orders from time to time.
+/// The listener for released and expired locks, over one connection. It wakes the lanes whose orders wait for a lock.
+/// Without it, the lanes try these orders from time to time.
 #[derive(Debug)]
 pub struct UnlockListener {
     locked_users: Arc<LockedUsers>,
     causes: Arc<Causes>,
     keys: Keys,
+    connection: RedisConnectionSettings,
+    subscription: Option<Subscription>,
+    missing_rights: MissingRights,
 }
 
 impl UnlockListener {
-    /// Creates a listener for the users in `locked_users`. It wakes the lanes that share `causes`. The keys of locks have the
-    /// names of `keys`.
+    /// Creates a listener for the users in `locked_users`, with a connection of its own. It wakes the lanes that share
+    /// `causes`. The keys of locks have the names of `keys`.
     #[must_use]
-    pub fn new(locked_users: Arc<LockedUsers>, causes: Arc<Causes>, keys: Keys) -> Self {
-        Self { locked_users, causes, keys }
+    pub fn new(
+        locked_users: Arc<LockedUsers>,
+        causes: Arc<Causes>,
+        keys: Keys,
+        connection: RedisConnectionSettings,
+    ) -> Self {
+        let missing_rights = MissingRights::default();
+        Self { locked_users, causes, keys, connection, subscription: None, missing_rights }
     }
 
-    /// Listens until an error occurs.
+    /// Listens until an error occurs. The next call continues.
     ///
     /// # Errors
-    /// If Redis does not answer, or does not allow that its user subscribes to the channels.
-    pub async fn run(&self, settings: &RedisConnectionSettings) -> Result<(), RedisError> {
-        let mut subscription = Subscription::open(settings).await?;
+    /// Fails if Redis does not answer, or refuses the subscription.
+    pub async fn run(&mut self) -> Result<Infallible, RedisError> {
+        let mut subscription = match self.subscription.take() {
+            Some(subscription) => subscription,
+            None => Subscription::open(&self.connection).await?,
+        };
+        let Err(error) = self.listen(&mut subscription).await;
+        self.subscription = Some(subscription);
+        self.missing_rights.warn_once(&error);
+        Err(error)
+    }
+
+    async fn listen(&self, subscription: &mut Subscription) -> Result<Infallible, RedisError> {
         let mut channels = BTreeMap::new();
         self.locked_users.unsubscribed();
         loop {
-            self.update(&mut subscription, &mut channels).await?;
+            self.update(subscription, &mut channels).await?;
             let (due, later) = (self.locked_users.next_due(), Instant::now() + FORGET_EVERY);
-            let heard = tokio::select! {
-                heard = subscription.next() => Some(heard?),
+            let event = tokio::select! {
+                event = subscription.next() => Some(event?),
                 () = self.locked_users.changed.notified() => None,
                 () = sleep_until(due.unwrap_or(later).min(later)) => None,
             };
-            match heard {
+            match event {
                 Some(SubscriptionEvent::Message(channel)) => self.wake(channels.get(&channel).copied()),
-                Some(SubscriptionEvent::Gap) => {
+                Some(SubscriptionEvent::Lagged) => self.wake(channels.values().copied()),
+                Some(SubscriptionEvent::Reconnected) => {
                     channels.clear();
                     self.locked_users.unsubscribed();
                 }

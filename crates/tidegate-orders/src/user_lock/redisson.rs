@@ -1,7 +1,6 @@
 //! Locks of users in the layout of Redisson, the client of Redis for Java. So Tidegate and `RLock` exclude each other.
 //!
-//! A lock is a hash with one field: the id of the holder's process, `:`, and a number of its own (a thread in Java, a
-//! batch here). The layout is that of Redisson's `RedissonLock` from 3.17 to 4.7, as its scripts have it.
+//! A lock is a hash with one field, the holder: the id of a process, `:`, and a thread (Java) or batch (Tidegate). The layout is that of Redisson's `RedissonLock` from 3.17 to 4.7, as its scripts have it.
 
 use std::{
     sync::{
@@ -17,7 +16,7 @@ use fred::{
 };
 use tidegate_stream::{RedisError, Script};
 
-/// The begin of the id of every process: the letters `tidega`, and version 8 of UUIDs (RFC 9562). So a person and a
+/// The beginning of each Tidegate process's id: the letters `tidega`, and version 8 of UUIDs (RFC 9562). So a person and a
 /// script can tell a lock of Tidegate from a lock of Java.
 pub(super) const OWN: &str = "74696465-6761-8";
 
@@ -30,19 +29,19 @@ static PROCESS: LazyLock<String> = LazyLock::new(|| {
 
 static BATCHES: AtomicU64 = AtomicU64::new(1);
 
-/// Returns a holder of locks that no other batch of any process has.
+/// Returns a new holder, unique to one batch.
 pub(super) fn new_holder() -> String {
     format!("{}:{}", *PROCESS, BATCHES.fetch_add(1, Relaxed))
 }
 
-/// The channel on which the end of a lock is published. Redisson puts a name without `{` in braces.
+/// The channel on which the release of a lock is published. Redisson puts a name without `{` in braces.
 pub(super) fn channel(key: &str) -> String {
     if key.contains('{') { format!("{CHANNEL}{key}") } else { format!("{CHANNEL}{{{key}}}") }
 }
 
 const CHANNEL: &str = "redisson_lock__channel:";
 
-/// A lock that another process holds.
+/// A lock of another holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Foreign {
     /// The position of the lock among the keys of the call.
@@ -68,7 +67,7 @@ impl RedissonLocks {
         }
     }
 
-    /// Takes or renews each lock, also a lock of one of the holders `void`. Returns the locks that another process holds.
+    /// Takes or renews each lock, including locks of the holders in `abandoned`. Returns the locks that another holder has.
     ///
     /// # Errors
     /// If Redis does not answer; then some of the locks may be held.
@@ -77,14 +76,14 @@ impl RedissonLocks {
         keys: Vec<Key>,
         holder: &str,
         lease: Duration,
-        void: &[String],
+        abandoned: &[String],
     ) -> Result<Vec<Foreign>, RedisError> {
         if keys.is_empty() {
             return Ok(Vec::new());
         }
         let lease_ms = i64::try_from(lease.as_millis()).unwrap_or(i64::MAX);
         let mut args = vec![holder.into(), lease_ms.into()];
-        args.extend(void.iter().map(|holder| Value::from(holder.as_str())));
+        args.extend(abandoned.iter().map(|holder| Value::from(holder.as_str())));
         let reply = self.lock.call(&self.pool, keys, args).await?;
         let refused: Vec<i64> = reply.convert().map_err(RedisError::from)?;
         let foreign = refused.chunks_exact(2).map(|pair| Foreign {
@@ -94,10 +93,10 @@ impl RedissonLocks {
         Ok(foreign.collect())
     }
 
-    /// Ends those locks that `holder` still has, and publishes their end.
+    /// Releases those locks that `holder` still has, and publishes each release.
     ///
     /// # Errors
-    /// If Redis does not answer; then the locks expire. Or if the user of Redis may not publish.
+    /// Fails if Redis does not answer (then the locks expire), or refuses PUBLISH.
     pub(super) async fn end(&self, keys: Vec<Key>, holder: &str) -> Result<(), RedisError> {
         if !keys.is_empty() {
             self.unlock.call(&self.pool, keys, vec![holder.into()]).await?;

@@ -250,16 +250,16 @@ impl SetAside {
     }
 
     /// Treats woken causes as over; the next try shows whether they are. If causes share a queue, it is unknown which
-    /// of them was settled. So that queue is only tried as soon as possible, with no more entries than otherwise.
+    /// of them was settled. If another program ends a cause, it may begin again at once. So these are only tried as soon
+    /// as possible, with no more entries than otherwise.
     fn take_woken(&mut self, now: Instant) {
         for cause in self.wakes.take() {
             let Some(waiting) = self.waiting.get_mut(&cause) else { continue };
             if let Some(due) = waiting.due.take() {
                 self.trials_of(cause).remove(due, cause);
-                if cause.is_shared() {
-                    self.try_at(cause, due.min(now));
-                } else {
-                    self.over.push_back(cause);
+                match cause.first {
+                    RetryOrder::Oldest if !cause.is_shared() => self.over.push_back(cause),
+                    _ => self.try_at(cause, due.min(now)),
                 }
             }
         }
@@ -353,7 +353,7 @@ impl SetAside {
         let Some(waiting) = self.waiting.get_mut(&cause) else { return 0 };
         waiting.due = None;
         let ids = waiting.take(waiting.share.min(room), cause);
-        // Settling the tried entries wakes the lane that has the next one.
+        // For ordered causes, settling these entries wakes the lane that has the next one.
         self.wakes.set_oldest(cause, waiting.ids.front().copied());
         let count = ids.len();
         self.tried.entry(cause).or_default().ids.extend(ids);

@@ -90,7 +90,7 @@ impl Worker {
     }
 }
 
-/// The locks of users. The orders of users in `locked_users` are tried again at once when their locks end.
+/// The locks of users. Orders of the users in `locked_users` are retried as soon as the user's lock ends.
 fn user_locks(
     ProcessSettings { system, worker, .. }: &ProcessSettings,
     parts: &Parts,
@@ -98,7 +98,7 @@ fn user_locks(
 ) -> UserLocks {
     let locks = UserLocks::new(parts.redis.clone(), worker.lock_lease, system.fleet.lock_layout);
     match locked_users {
-        Some(users) => locks.noting(users),
+        Some(users) => locks.with_locked_users(users),
         None => locks,
     }
 }

@@ -61,7 +61,7 @@ impl Case {
             Self::Published => "all results published",
             Self::PayWithin => "orders have to be paid within an hour",
             Self::Expiring => "plain orders, while 5,000 others a second expire",
-            Self::RedissonLocks => "plain orders, users locked as by Redisson",
+            Self::RedissonLocks => "plain orders, locks in Redisson's layout",
         }
     }
 

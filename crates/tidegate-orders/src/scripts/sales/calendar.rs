@@ -87,9 +87,10 @@ impl SaleCalendar {
         understood("schedule.lua", &reply, ScheduleReply::from_code)
     }
 
-    /// Reads the windows of sales. Leaves out a sale that is not loaded or is delisted, and a sale whose window says
-    /// nothing: without bounds and without a complete journal, another program loaded it, and may check its own window.
-    /// Leaves out a sale whose keys cannot be read, too: other checks report it.
+    /// Reads the windows of sales, except for these sales:
+    /// - A sale that is not loaded, or is delisted.
+    /// - A sale without bounds and without a complete journal. Another program loaded it, and may check its own window.
+    /// - A sale whose keys cannot be read. Other checks report it.
     ///
     /// # Errors
     /// Fails if Redis does not answer.

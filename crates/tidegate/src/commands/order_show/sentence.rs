@@ -265,7 +265,7 @@ fn in_progress(records: &OrderRecords, deliveries: u64) -> String {
         }
         .to_owned();
     };
-    let holder = lock.holder.as_deref().unwrap_or("a program whose lock key is neither a string nor a hash");
+    let holder = lock.holder.as_deref().unwrap_or("a program whose lock has an unknown layout");
     let ends = lock.ends_in_ms.map_or_else(
         || "never expires (see docs/runbook/entries-are-set-aside.md#a-lock-is-stuck)".to_owned(),
         |ms| format!("expires in {:.0} s unless it is renewed", seconds(ms)),

@@ -305,7 +305,7 @@ fn what_is_in_flight_says_who_has_it_and_when_it_goes_on() {
         &lock(None, Some(9_000)),
         &around(),
         OrderStatus::Pending,
-        "whose lock key is neither a string nor a hash holds the lock, which expires in 9 s",
+        "whose lock has an unknown layout holds the lock, which expires in 9 s",
         &[],
     );
     let own = OrderRecords { entries: vec![held(true, Some(5), 1)], ..lock(Some("tidegate-0"), Some(9_000)) };

@@ -47,7 +47,7 @@ pub fn render(shown: &ShownOrder) -> String {
     }
     if let Some(lock) = &records.lock {
         let ends = lock.ends_in_ms.map_or_else(|| "never ends".to_owned(), |ms| format!("ends in {ms} ms"));
-        let holder = lock.holder.as_deref().unwrap_or("another program (it is neither a string nor a hash)");
+        let holder = lock.holder.as_deref().unwrap_or("another program (unknown layout)");
         lines.push(line("lock", &format!("held by {holder}, {ends}")));
     }
     lines.extend(records.search.errors.iter().map(|error| line("error", error)));

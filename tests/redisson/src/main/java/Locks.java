@@ -20,12 +20,12 @@ import org.redisson.config.Config;
 
 /**
  * Locks users with Redisson, as the tutorial's shop does. Arguments: the URL of Redis ("cluster" before it for a
- * cluster), the name of a lock before the user, the milliseconds of the watchdog, and the JDBC URL of MySQL.
+ * cluster), the prefix of lock names, the milliseconds of the watchdog, and the JDBC URL of MySQL.
  *
  * <p>It reads one command a line, and answers with a line of the same words; times are microseconds of Unix time:
  * <ul>
  *   <li>{@code lock USER MS}: waits for the lock; 0 ms: without a lease of its own, so the watchdog renews it
- *   <li>{@code try USER}: answers at once whether it got the lock, which it gives back
+ *   <li>{@code try USER}: answers at once whether it got the lock, and releases it
  *   <li>{@code unlock USER}
  *   <li>{@code sections COUNT USERS}: critical sections in 16 threads, on users from 1 to USERS
  * </ul>
