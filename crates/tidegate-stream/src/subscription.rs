@@ -34,7 +34,7 @@ pub struct Subscription {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SubscriptionEvent {
     /// A message came on the channel with this name.
-    Message(String),
+    Received(String),
     /// Messages were lost, because too many came at once.
     Lagged,
     /// The connection is a new one, without channels. Messages may have been lost.
@@ -104,7 +104,7 @@ impl Subscription {
         loop {
             tokio::select! {
                 message = self.messages.recv() => return match message {
-                    Ok(message) => Ok(SubscriptionEvent::Message(message.channel.to_string())),
+                    Ok(message) => Ok(SubscriptionEvent::Received(message.channel.to_string())),
                     Err(RecvError::Lagged(_)) => Ok(SubscriptionEvent::Lagged),
                     Err(RecvError::Closed) => Err(closed()),
                 },

@@ -42,11 +42,13 @@ pub struct LockedUsers {
 
 #[derive(Clone, Copy, Debug)]
 struct Wait {
+    /// The time at which the user got its place.
     added: Instant,
     /// The last time at which a lane did not get the lock.
     refused: Instant,
     /// The time at which the lock expires. None: it never expires, or orders of the user are being tried.
     expires: Option<Instant>,
+    /// The last wake-up.
     woken: Option<Instant>,
     /// The time of a wake-up that came too soon after the last one.
     put_off: Option<Instant>,
@@ -126,7 +128,11 @@ impl LockedUsers {
         for user in ended {
             let Some(wait) = users.get_mut(&user) else { continue };
             match wait.woken.map(|woken| woken + WAKE_EVERY).filter(|next| *next > now) {
-                Some(next) => wait.put_off = Some(next),
+                // A time that is over must not be due again meanwhile.
+                Some(next) => {
+                    wait.put_off = Some(next);
+                    wait.expires = wait.expires.filter(|expires| *expires > next);
+                }
                 None => {
                     (wait.woken, wait.expires, wait.put_off) = (Some(now), None, None);
                     woken.push(user);
@@ -204,7 +210,7 @@ impl UnlockListener {
                 () = sleep_until(due.unwrap_or(later).min(later)) => None,
             };
             match event {
-                Some(SubscriptionEvent::Message(channel)) => self.wake(channels.get(&channel).copied()),
+                Some(SubscriptionEvent::Received(channel)) => self.wake(channels.get(&channel).copied()),
                 Some(SubscriptionEvent::Lagged) => self.wake(channels.values().copied()),
                 Some(SubscriptionEvent::Reconnected) => {
                     channels.clear();
@@ -247,5 +253,52 @@ impl UnlockListener {
 
     fn channels(&self, users: &[UserId]) -> Vec<String> {
         self.keys.locks(users).iter().map(|key| redisson::channel(&key.as_str_lossy())).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn user(id: i64) -> UserId {
+        id.try_into().unwrap()
+    }
+
+    #[test]
+    fn a_wake_up_that_comes_too_soon_is_put_off_once_and_a_refusal_does_not_lose_it() {
+        let users = LockedUsers::default();
+        users.add(&[(user(1), Some(Duration::ZERO))]);
+        let now = Instant::now();
+        assert_eq!(users.wake(now, users.due(now)), [user(1)]);
+        assert!(users.next_due().is_none() && users.due(now).is_empty());
+        // The lock changes hands, and its end comes at the same moment as its message.
+        users.add(&[(user(1), Some(Duration::ZERO))]);
+        assert!(users.wake(now, users.due(now + WAKE_EVERY / 2)).is_empty());
+        users.add(&[(user(1), Some(KEPT_FOR))]);
+        assert_eq!(users.next_due(), Some(now + WAKE_EVERY), "this is the only time that is due");
+        assert_eq!(users.wake(now + WAKE_EVERY, users.due(now + WAKE_EVERY)), [user(1)]);
+        assert!(users.next_due().is_none() && users.wake(now, [user(2)]).is_empty());
+    }
+
+    #[test]
+    fn users_give_up_their_places_when_nothing_waits_for_them_and_after_a_while_to_others() {
+        let users = LockedUsers::default();
+        let most = i64::try_from(MOST_USERS).unwrap();
+        for id in 1..=most + 1 {
+            users.add(&[(user(id), None)]);
+        }
+        assert_eq!(users.take_new().len(), MOST_USERS);
+        let later = Instant::now() + REPLACED_AFTER * 2;
+        assert!(
+            users.make_room(&mut users.users(), later)
+                && !users.make_room(&mut users.users(), Instant::now())
+        );
+        assert_eq!(
+            users.forget(Instant::now(), |_| true).len(),
+            1,
+            "the channel of the user that was replaced"
+        );
+        assert_eq!(users.forget(later, |awaited| awaited == user(most)).len(), MOST_USERS - 2);
+        assert_eq!(users.users().keys().copied().collect::<Vec<_>>(), [user(most)]);
     }
 }

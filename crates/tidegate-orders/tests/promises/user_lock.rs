@@ -290,11 +290,11 @@ async fn only_the_release_of_an_own_lock_is_published() -> Result<()> {
     let locked = at.ours.lock([user(3)]).await?;
     at.ours.unlock(locked).await;
     let mut heard = Vec::new();
-    while !heard.contains(&SubscriptionEvent::Message(channels[2].clone())) {
+    while !heard.contains(&SubscriptionEvent::Received(channels[2].clone())) {
         heard.push(subscription.next().await?);
     }
-    assert_eq!(heard[0], SubscriptionEvent::Message(channels[1].clone()), "{heard:?}");
-    assert!(!heard.contains(&SubscriptionEvent::Message(channels[0].clone())), "{heard:?}");
+    assert_eq!(heard[0], SubscriptionEvent::Received(channels[1].clone()), "{heard:?}");
+    assert!(!heard.contains(&SubscriptionEvent::Received(channels[0].clone())), "{heard:?}");
     assert_eq!(heard.len(), 2, "{heard:?}");
     Ok(())
 }
