@@ -270,9 +270,7 @@ impl UserLocks {
             self.missing_rights.warn_once(error);
             tracing::debug!(%error, "user locks could not be released, or their release could not be published");
         }
-        // If Redis refuses to publish, the locks are released nevertheless.
-        let is_lost = unlocked.is_err_and(|error| !MissingRights::are_why(&error));
-        if is_lost || locked.is_renewal_lost.into_inner() {
+        if unlocked.is_err() || locked.is_renewal_lost.into_inner() {
             self.abandoned.add(locked.token);
         }
     }
@@ -285,12 +283,8 @@ struct MissingRights {
 }
 
 impl MissingRights {
-    fn are_why(error: &RedisError) -> bool {
-        error.is_refusal() || error.is_denied_within_script()
-    }
-
     fn warn_once(&self, error: &RedisError) {
-        if Self::are_why(error) && !self.is_logged.swap(true, Relaxed) {
+        if (error.is_refusal() || error.is_denied_within_script()) && !self.is_logged.swap(true, Relaxed) {
             tracing::warn!(
                 %error,
                 "Redis refuses a command for user locks: give this Redis user the rights in config/redis-users.acl"

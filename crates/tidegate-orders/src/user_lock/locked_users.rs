@@ -1,7 +1,7 @@
 //! The users whose locks another holder has, and the listener that has their orders tried again once a lock ends.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     convert::Infallible,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -10,7 +10,7 @@ use std::{
 use tidegate_stream::{Causes, RedisConnectionSettings, RedisError, Subscription, SubscriptionEvent};
 use tokio::{
     sync::Notify,
-    time::{Instant, sleep_until},
+    time::{Instant, MissedTickBehavior, interval, sleep_until},
 };
 
 use super::{MissingRights, locked_by_another, redisson};
@@ -25,7 +25,7 @@ const WAKE_EVERY: Duration = Duration::from_millis(10);
 /// The time after the last refusal until a user without waiting orders is removed.
 const KEPT_FOR: Duration = Duration::from_secs(1);
 
-/// The longest time between two removals of such users.
+/// The time between two removals of such users.
 const FORGET_EVERY: Duration = Duration::from_secs(1);
 
 /// The time after which a user may lose its place to another user: locks that never end must not keep all places.
@@ -35,8 +35,6 @@ const REPLACED_AFTER: Duration = Duration::from_secs(30);
 #[derive(Debug, Default)]
 pub struct LockedUsers {
     users: Mutex<BTreeMap<UserId, Wait>>,
-    /// The users that lost their places, and whose channels are still subscribed.
-    replaced: Mutex<Vec<UserId>>,
     changed: Notify,
 }
 
@@ -52,12 +50,11 @@ struct Wait {
     woken: Option<Instant>,
     /// The time of a wake-up that came too soon after the last one.
     put_off: Option<Instant>,
-    is_subscribed: bool,
 }
 
 impl Wait {
     const fn new(now: Instant, expires: Option<Instant>) -> Self {
-        Self { added: now, refused: now, expires, woken: None, put_off: None, is_subscribed: false }
+        Self { added: now, refused: now, expires, woken: None, put_off: None }
     }
 
     /// The time at which orders of the user are tried again.
@@ -74,51 +71,21 @@ impl LockedUsers {
             let expires = left.map(|left| now + left);
             if let Some(wait) = users.get_mut(&user) {
                 (wait.refused, wait.expires) = (now, expires);
-            } else if users.len() < MOST_USERS || self.make_room(&mut users, now) {
+            } else if users.len() < MOST_USERS || make_room(&mut users, now) {
                 users.insert(user, Wait::new(now, expires));
             }
         }
         self.changed.notify_one();
     }
 
-    /// Removes the user that has its place for the longest time, if that time is long enough. Returns whether it did.
-    fn make_room(&self, users: &mut BTreeMap<UserId, Wait>, now: Instant) -> bool {
-        let oldest = users.iter().min_by_key(|(_, wait)| wait.added);
-        let oldest = oldest.filter(|(_, wait)| now - wait.added > REPLACED_AFTER);
-        let Some(user) = oldest.map(|(user, _)| *user) else { return false };
-        if users.remove(&user).is_some_and(|wait| wait.is_subscribed) {
-            self.replaced.lock().unwrap_or_else(PoisonError::into_inner).push(user);
-        }
-        true
-    }
-
-    /// Returns the users without a subscription, and marks them as subscribed.
-    fn take_new(&self) -> Vec<UserId> {
-        let mut users = self.users();
-        let new = users.iter_mut().filter(|(_, wait)| !wait.is_subscribed);
-        new.map(|(user, wait)| {
-            wait.is_subscribed = true;
-            *user
-        })
-        .collect()
-    }
-
-    /// Notes that the connection has no channel any more.
-    fn unsubscribed(&self) {
-        self.users().values_mut().for_each(|wait| wait.is_subscribed = false);
-    }
-
-    /// Removes the users whose orders do not wait any more. Returns all removed users that were subscribed.
-    fn forget(&self, now: Instant, is_awaited: impl Fn(UserId) -> bool) -> Vec<UserId> {
-        let mut users = self.users();
-        let mut gone = std::mem::take(&mut *self.replaced.lock().unwrap_or_else(PoisonError::into_inner));
-        // A user may have a place again.
-        gone.retain(|user| !users.get(user).is_some_and(|wait| wait.is_subscribed));
+    /// Removes the users whose orders do not wait any more.
+    fn forget(&self, now: Instant, is_awaited: impl Fn(UserId) -> bool) {
         // An order is set aside shortly after its lock is refused.
-        let is_over = |user: &UserId, wait: &mut Wait| now - wait.refused > KEPT_FOR && !is_awaited(*user);
-        let over = users.extract_if(.., is_over).filter(|(_, wait)| wait.is_subscribed);
-        gone.extend(over.map(|(user, _)| user));
-        gone
+        self.users().retain(|user, wait| now - wait.refused <= KEPT_FOR || is_awaited(*user));
+    }
+
+    fn all(&self) -> BTreeSet<UserId> {
+        self.users().keys().copied().collect()
     }
 
     /// Returns the users to wake now. A user that was woken just before becomes due later.
@@ -155,6 +122,14 @@ impl LockedUsers {
     fn users(&self) -> MutexGuard<'_, BTreeMap<UserId, Wait>> {
         self.users.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Removes the user that has its place for the longest time, if that time is long enough. Returns whether it did.
+fn make_room(users: &mut BTreeMap<UserId, Wait>, now: Instant) -> bool {
+    let oldest = users.iter().min_by_key(|(_, wait)| wait.added);
+    let oldest = oldest.filter(|(_, wait)| now - wait.added > REPLACED_AFTER);
+    let Some(user) = oldest.map(|(user, _)| *user) else { return false };
+    users.remove(&user).is_some()
 }
 
 /// The listener for released and expired locks, over one connection. It wakes the lanes whose orders wait for a lock.
@@ -199,24 +174,22 @@ impl UnlockListener {
     }
 
     async fn listen(&self, subscription: &mut Subscription) -> Result<Infallible, RedisError> {
-        let mut channels = BTreeMap::new();
-        self.locked_users.unsubscribed();
+        let (mut channels, mut looks) = (BTreeMap::new(), interval(FORGET_EVERY));
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            self.update(subscription, &mut channels).await?;
-            let (due, later) = (self.locked_users.next_due(), Instant::now() + FORGET_EVERY);
-            let event = tokio::select! {
-                event = subscription.next() => Some(event?),
-                () = self.locked_users.changed.notified() => None,
-                () = sleep_until(due.unwrap_or(later).min(later)) => None,
-            };
-            match event {
-                Some(SubscriptionEvent::Received(channel)) => self.wake(channels.get(&channel).copied()),
-                Some(SubscriptionEvent::Lagged) => self.wake(channels.values().copied()),
-                Some(SubscriptionEvent::Reconnected) => {
-                    channels.clear();
-                    self.locked_users.unsubscribed();
-                }
-                None => {}
+            let due = self.locked_users.next_due();
+            tokio::select! {
+                event = subscription.next() => match event? {
+                    SubscriptionEvent::Received(channel) => self.wake(channels.get(&channel).copied()),
+                    SubscriptionEvent::Lagged => self.wake(channels.values().copied()),
+                    SubscriptionEvent::Reconnected => {
+                        channels.clear();
+                        self.update(subscription, &mut channels).await?;
+                    }
+                },
+                () = self.locked_users.changed.notified() => self.update(subscription, &mut channels).await?,
+                _ = looks.tick() => self.update(subscription, &mut channels).await?,
+                () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {}
             }
             self.wake(self.locked_users.due(Instant::now()));
         }
@@ -230,15 +203,12 @@ impl UnlockListener {
         channels: &mut BTreeMap<String, UserId>,
     ) -> Result<(), RedisError> {
         let is_awaited = |user| self.causes.is_awaited(locked_by_another(user));
-        let gone = self.channels(&self.locked_users.forget(Instant::now(), is_awaited));
-        subscription.remove(&gone).await?;
-        for channel in &gone {
-            channels.remove(channel);
-        }
-        let new = self.locked_users.take_new();
-        if new.is_empty() {
-            return Ok(());
-        }
+        self.locked_users.forget(Instant::now(), is_awaited);
+        let users = self.locked_users.all();
+        let gone = channels.extract_if(.., |_, user| !users.contains(user));
+        subscription.remove(&gone.map(|(channel, _)| channel).collect::<Vec<_>>()).await?;
+        let subscribed: BTreeSet<UserId> = channels.values().copied().collect();
+        let new: Vec<UserId> = users.difference(&subscribed).copied().collect();
         let added = self.channels(&new);
         subscription.add(&added).await?;
         channels.extend(added.into_iter().zip(new.iter().copied()));
@@ -287,18 +257,12 @@ mod tests {
         for id in 1..=most + 1 {
             users.add(&[(user(id), None)]);
         }
-        assert_eq!(users.take_new().len(), MOST_USERS);
+        assert_eq!(users.all().len(), MOST_USERS);
         let later = Instant::now() + REPLACED_AFTER * 2;
-        assert!(
-            users.make_room(&mut users.users(), later)
-                && !users.make_room(&mut users.users(), Instant::now())
-        );
-        assert_eq!(
-            users.forget(Instant::now(), |_| true).len(),
-            1,
-            "the channel of the user that was replaced"
-        );
-        assert_eq!(users.forget(later, |awaited| awaited == user(most)).len(), MOST_USERS - 2);
-        assert_eq!(users.users().keys().copied().collect::<Vec<_>>(), [user(most)]);
+        assert!(make_room(&mut users.users(), later) && !make_room(&mut users.users(), Instant::now()));
+        users.forget(Instant::now(), |_| true);
+        assert_eq!(users.all().len(), MOST_USERS - 1, "one user was replaced");
+        users.forget(later, |awaited| awaited == user(most));
+        assert_eq!(users.all(), BTreeSet::from([user(most)]));
     }
 }
